@@ -1,7 +1,7 @@
 // raw.c: lists what there is to pack.
 //
 // raw_walk.c finds the files, raw_name.c derives keys and metadata from their names, raw_join.c adds metadata from
-// tables; raw_columns.c holds the metadata columns.
+// tables; raw_columns.c holds the metadata columns; raw_rows.c and raw_members.c make records of rows.
 //
 // Records are sorted by key followed by '.', which is the order of "key.ext" names, so LMDB, tar and folder give
 // the same records in the same order. The list depends on names, sizes and tables alone, so each rank of a

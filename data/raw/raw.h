@@ -193,6 +193,9 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
+// Time of change in ns since 1970.
+struct stat;
+int64_t dt_raw_mtime_ns(const struct stat *s);
 dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 // Rows of files of columns: bytes are members, other columns metadata. *any = false: no column holds bytes.
@@ -203,7 +206,7 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
 // After a join: folders are classes if every file lies in one (`by_class`) and no table has a column `label`; the member
 // `cls` of a set's records follows a label that a table changes.
 dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class);
-// A table that may have no line of names (raw_walk.c), and bytes of the NPY file that a row of it is.
+// A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
 dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes);
 // Makes records of items that agree in the captures of `group`.

@@ -1,6 +1,6 @@
 // fuzz_rows.c: any bytes as a table whose rows are records (dtrain pack --rows), alone and with itself joined row by
 // row. Must answer, never crash, and give rows of one length of finite numbers, or an error that names the file.
-// Parser: data/raw/table.c data/raw/raw_columns.c
+// Parser: data/raw/table.c data/raw/raw_rows.c
 #define _GNU_SOURCE
 #include "data/raw/raw.h"
 
