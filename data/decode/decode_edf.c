@@ -1,4 +1,4 @@
-// decode_edf.c: EDF, EDF+ and BDF, recordings of EEG, ECG and sleep, as series.
+// decode_edf.c: EDF, EDF+ and BDF, files of EEG, ECG and sleep, as series.
 //
 // A header of ASCII fields (256 bytes, then 256 for each signal), then data records: for each signal its samples of one
 // record's duration, 16 bits (BDF: 24), little-endian. Values are in the physical unit of the header. Signals are taken by
