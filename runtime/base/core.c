@@ -30,13 +30,14 @@ dt_status dt_fail(dt_status code, const char *fmt, ...) {
 }
 
 dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
-    char text[DT_ERROR_BYTES];
+    char text[2 * DT_ERROR_BYTES + 2];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vsnprintf(text, DT_ERROR_BYTES, fmt, ap);
     va_end(ap);
-    strncat(text, ": ", sizeof text - 1 - strlen(text));    // the size counts characters without the NUL, hence - 1
-    strncat(text, message, sizeof text - 1 - strlen(text)); // the origin's message comes last
+    const size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, ": %s", message); // the origin's message comes last
+    text[sizeof message - 1] = 0;
     memcpy(message, text, sizeof message);
     return code;
 }

@@ -606,7 +606,7 @@ static int status_without(const char *barrier, const dt_softmax_args *a) {
     const pid_t child = fork();
     int status = 0;
     if (child == 0) {
-        freopen("/dev/null", "w", stderr);
+        assert_non_null(freopen("/dev/null", "w", stderr));
         setenv("FAKE_CUDA_NO_BARRIER", barrier, 1);
         fake_cuda_races(1);
         fake_fibers_look(DT_K_softmax_fwd, a, (dt_cuda_grid){1, 256});
