@@ -95,12 +95,14 @@ static const dt_onnx_port *onnx_export_number_of(const dt_onnx_writer *w, const 
     return NULL;
 }
 
-// The number of a class -> its row; those from n_categories on are zeros.
+// The number of a class -> its row; any other number is zeros, as pandas' -1. OneHot would count it from the last class.
 static const char *one_hot(dt_onnx_writer *w, const dt_onnx_port *p) {
-    static const float OFF_ON[2] = {0, 1};
-    const dt_shape two = dt_shape1(2);
-    const char *depth = dt_onnx_vector(w, (const int64_t[]){p->n_categories}, 1);
-    return DT_ONNX_NODE(w, "OneHot", NULL, p->name, depth, dt_onnx_tensor(w, NULL, &two, OFF_ON));
+    int64_t *numbers = dt_xcalloc((size_t)p->n_categories, sizeof *numbers), last = -1;
+    for (int i = 0; i < p->n_categories; i++) numbers[i] = i;
+    const char *x = DT_ONNX_NODE(w, "Unsqueeze", NULL, p->name, dt_onnx_vector(w, &last, 1));
+    x = DT_ONNX_NODE(w, "Equal", NULL, x, dt_onnx_vector(w, numbers, p->n_categories));
+    free(numbers);
+    return cast(w, x, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
 }
 
 static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {

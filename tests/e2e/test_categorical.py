@@ -64,6 +64,9 @@ def check_onnx(path, new, predicted):
     site = np.array([classes["site"].index(r["site"]) if r.get("site") in classes["site"] else 5 for r in rows])
     x = np.array([r["x"] for r in rows], np.float32)
     logits = session.run(["logits"], {"x": x, "site": site})[0]
+    for unknown in (-1, -5, 6, 1 << 40):  # -1: pandas' code of a missing value
+        same = session.run(["logits"], {"x": x, "site": np.where(site == 5, unknown, site)})[0]
+        assert (same == logits).all(), (unknown, same, logits)
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert np.abs(p - want).max() < 1e-5, (p, want)
     assert len({tuple(r) for r in want[:5].tolist()}) > 1 and (want[5] == want[6]).all(), want
