@@ -648,6 +648,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
                            .fields = d->fields.info,
                            .fingerprint = fingerprint(d),
                            .hashed = has_hashes(d->reader->catalog),
+                           .n_left_out = d->base.n_left_out,
                            .n_samples = n_samples,
                            .records = records,
                            .picture = dt_data_picture,

@@ -176,7 +176,7 @@ static const char *members_of(const dt_data *d, int reason, uint32_t record, cha
 }
 
 static void warn_all_unused(dt_data *d) {
-    uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS], n_all = 0;
+    uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS];
     if (d->view.width == 1 && d->view.n == n_records) return; // each record is a sample
     uint8_t *used = dt_xcalloc(n_records + 1, 1);
     const char *log = d->skips.log_path;
@@ -189,8 +189,9 @@ static void warn_all_unused(dt_data *d) {
         char text[128];
         int reason = why_unused(d, r);
         if (n[reason]++ == 0) first[reason] = r;
-        if (list && n_all++ < MAX_LISTED)
+        if (list && d->base.n_left_out < MAX_LISTED)
             put_line(&j, d, r, UINT32_MAX, reason_text(d, reason, text, sizeof text), true);
+        d->base.n_left_out++;
     }
     if (j.n_bytes > 0 && dt_io_write_file(log, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
     dt_json_fini(&j);

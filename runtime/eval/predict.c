@@ -9,6 +9,7 @@
 #include "run/agree.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -518,8 +519,11 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     if (st == DT_OK && writes) {
         const dt_dataset *data = p.session.run.data;
         const double n_samples = (double)data->n_samples(data, r->split), took_s = dt_clock_s() - begin_s;
-        dt_info("%s: predictions of %.0f samples in %.1f s (%.0f samples/s)", r->out, n_samples, took_s,
-                n_samples / took_s);
+        char left_out[64] = "";
+        if (data->n_left_out > 0)
+            snprintf(left_out, sizeof left_out, "; %" PRId64 " records were left out", data->n_left_out);
+        dt_info("%s: predictions of %.0f samples in %.1f s (%.0f samples/s)%s", r->out, n_samples, took_s,
+                n_samples / took_s, left_out);
     }
     if (st == DT_OK && p.n_bad > 0)
         dt_warn("%lld sample%s could not be read or predicted: their rows give the reason", (long long)p.n_bad,

@@ -13,6 +13,7 @@ def make(path, new):
     write_tar(path, [{"json": json.dumps(r)} for r in rows])
     rows = [{"site": s, "x": 0.25} for s in SITES + "z"] + [{"x": 0.25}]
     write_tar(new, [{"json": json.dumps(r)} for r in rows])
+    write_tar(new.replace("new", "lacks"), [{"json": json.dumps(r)} for r in rows + [{"site": "a"}] * 2])
 
 
 def rows_of(path):

@@ -40,6 +40,13 @@ done
 exits 0 '' "$DTRAIN" predict "$work/runs/onehot.mlp" "$work/new.tar" -o "$work/b.npy" "data.where=site = 'b'"
 ! grep 'have no record' "$work/log" || fail "a warning of classes that no sample needs"
 
+# -- a record without an input number has no row, and is counted
+exits 0 'lacks.csv: predictions of 7 samples .*; 2 records were left out' \
+    "$DTRAIN" predict "$work/runs/onehot.mlp" "$work/lacks.tar" -o "$work/lacks.csv"
+grep -q "2 of 9 records have nothing for field 'x' and are left out; the first is .* (it has no 'x'; data.columns can" \
+    "$work/log" || fail "the warning: $(cat "$work/log")"
+[ "$(wc -l <"$work/lacks.csv")" = 8 ] || fail "another number of rows: $(cat "$work/lacks.csv")"
+
 # -- any number of ranks
 if have_mpi; then
     elastic=(train.max_steps=4 train.micro_batch=10 run.reproducible=elastic)
