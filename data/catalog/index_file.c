@@ -1,6 +1,6 @@
 // index_file.c: the rows of a data file on disk.
 //
-//   "DTINDEX1"  u64 payload bytes  u64 XXH3(payload)  payload
+//   "DTINDEX" and its version, "1"  u64 payload bytes  u64 XXH3(payload)  payload
 //   payload: u64 data_bytes, stamp, source_hash
 //            u32 n_string_bytes, n_exts, n_columns, n_records, n_members, n_reals
 //            strings (each NUL-terminated), padded to 8
@@ -19,6 +19,7 @@
 
 #include "base/bits.h"
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -29,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
+static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '0' + DT_FORMAT_INDEX};
 enum { HEADER_BYTES = 24 };
 
 // ---- writing -------------------------------------------------------------------------------------
@@ -331,7 +332,9 @@ static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
 static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                             const uint8_t **fixed, bool *stale) {
     *stale = false;
-    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0) return index_file_damaged(r, "it does not start like one");
+    const bool begins = n_bytes >= HEADER_BYTES && memcmp(p, MAGIC, 7) == 0 && p[7] > '0';
+    if (begins) DT_TRY(dt_format_check(r->path, p[7] - '0', DT_FORMAT_INDEX, NULL));
+    if (!begins) return index_file_damaged(r, "it does not start like one");
     if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return index_file_damaged(r, "cut");
     r->at = p + HEADER_BYTES;
     r->end = p + n_bytes;

@@ -240,7 +240,8 @@ static void end_run(sweep *s, const dt_cli_jobs *jobs, int run, int code) {
     r->phase = SWEEP_ENDED;
     dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
     r->code = code != 0 && jobs->asked ? DT_E_PREEMPTED : code;
-    if (r->code != DT_E_USAGE) dt_sweep_read_result(s, run); // a run that is refused has that of other keys
+    // a run that is refused has that of other keys
+    if (r->code != DT_E_USAGE && dt_sweep_read_result(s, run) != DT_OK) r->code = DT_E_USAGE;
     char seconds[32];
     snprintf(seconds, sizeof seconds, "%.1f s", dt_clock_s() - r->begin_s);
     if (r->stop_at > 0 && r->code == DT_E_PREEMPTED && !jobs->asked) {
@@ -329,7 +330,7 @@ static dt_status sweep_run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
 static dt_status show_table(sweep *s, bool halves) {
     int n_missing = 0;
     for (int r = 0; r < s->n_runs; r++) {
-        dt_sweep_read_result(s, r);
+        DT_TRY(dt_sweep_read_result(s, r));
         if (dt_sweep_has_result(&s->runs[r])) s->runs[r].phase = SWEEP_ENDED;
         n_missing += !dt_sweep_has_result(&s->runs[r]);
     }

@@ -56,10 +56,11 @@ json_t *dt_sweep_validation_at(const sweep *s, int run, int64_t step) {
     return found;
 }
 
-void dt_sweep_read_result(sweep *s, int run) {
+dt_status dt_sweep_read_result(sweep *s, int run) {
     dt_sweep_run *r = &s->runs[run];
     char *dir = dt_xprintf("%s/%s", s->dir, r->name);
-    json_t *all = dt_result_read(dir), **val = &r->lines[DT_SPLIT_VAL], **test = &r->lines[DT_SPLIT_TEST];
+    json_t *all, **val = &r->lines[DT_SPLIT_VAL], **test = &r->lines[DT_SPLIT_TEST];
+    const dt_status st = dt_result_read(&all, dir);
     const json_t *train = dt_result_of_split(all, dt_split_name(DT_SPLIT_TRAIN)),
                  *best = json_object_get(train, "chosen_by");
     if (best && !r->best) r->best = dt_xstrdup(json_string_value(best));
@@ -79,6 +80,7 @@ void dt_sweep_read_result(sweep *s, int run) {
         if (more) json_object_update_missing(*val, more);
         json_decref(more);
     }
+    return st;
 }
 
 // ---- configurations --------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ dt_status dt_sweep_load_config(const sweep *s, int run, dt_config **out);
 // The value of variable i in a run; the last variable changes fastest.
 const char *dt_sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the lines that count. Without one the run has no result.
-void dt_sweep_read_result(sweep *s, int run);
+dt_status dt_sweep_read_result(sweep *s, int run);
 // The record of the validation at a step, or the newest if step < 0, from the run's metrics.jsonl; NULL: there is none.
 // The caller frees it.
 json_t *dt_sweep_validation_at(const sweep *s, int run, int64_t step);

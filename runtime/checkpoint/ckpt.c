@@ -223,7 +223,7 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
     bool there = named < 0; // whether the step that best.json names is in the list
     *best = -1;
     // newest first: a run's best only moves forward
-    for (int i = n - 1; *best < 0 && i >= 0 && st != DT_E_STORAGE; i--) {
+    for (int i = n - 1; *best < 0 && i >= 0 && st != DT_E_STORAGE && st != DT_E_USAGE; i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
         bool was_best = steps[i] == named; // or its manifest has the flag
         there |= was_best;
@@ -232,11 +232,13 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
         if (st == DT_OK && was_best && usable) st = usable(path, steps[i]);
         if (st == DT_OK)
             *best = was_best ? steps[i] : -1;
-        else if (say && st != DT_E_STORAGE && was_best && dt_io_exists(path)) // else a running training has removed it
+        else if (say && st != DT_E_STORAGE && st != DT_E_USAGE && was_best &&
+                 dt_io_exists(path)) // else a running training has removed it
             dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i], dt_error_message());
         free(path);
     }
-    if (st == DT_E_STORAGE) return st; // the disk's or server's fault: nothing is known, so nothing is skipped
+    // the disk's or server's fault, or a newer dtrain's: nothing is known, so nothing is skipped
+    if (st == DT_E_STORAGE || st == DT_E_USAGE) return st;
     char *path = dt_ckpt_step_path(dir, named);
     if (say && !there && !dt_io_exists(path)) // else it is newer than the list
         dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);

@@ -35,11 +35,13 @@ static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int6
             *step = steps[i];
             return DT_OK;
         }
-        if (st != DT_E_STORAGE && dt_io_exists(*path)) // else a running training has removed it
+        const bool ends =
+            st == DT_E_STORAGE || st == DT_E_USAGE; // the machine's fault, or the file is of a newer dtrain
+        if (!ends && dt_io_exists(*path))           // else a running training has removed it
             dt_warn("checkpoint step %" PRId64 " is skipped: %s", steps[i], dt_error_message());
         free(*path);
         *path = NULL;
-        if (st == DT_E_STORAGE) return st; // the machine's fault, not the file's
+        if (ends) return st;
     }
     if (n == 0) return DT_OK;                   // a new run: *step stays -1
     char *why = dt_xstrdup(dt_error_message()); // dt_fail writes to the buffer that `why` would alias

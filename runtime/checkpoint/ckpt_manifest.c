@@ -1,7 +1,7 @@
 // ckpt_manifest.c: manifest.json, the list of a checkpoint's files with sizes and hashes.
 //
-//   {"format":"dtrain-checkpoint","version":1,"step":123,"best":false,"files":[{"name":…,"bytes":…,
-//    "xxh3":"16 hex digits","ranges":[{"name":<tensor>,"offset":…,"bytes":…,"xxh3":…}]}],
+//   {"format":"dtrain-checkpoint","version":1,"dtrain":"1.0.0","step":123,"best":false,"files":[{"name":…,
+//    "bytes":…,"xxh3":"16 hex digits","ranges":[{"name":<tensor>,"offset":…,"bytes":…,"xxh3":…}]}],
 //    "manifest_xxh3":…}
 //
 // The last member is the hash of every byte before it, so the manifest protects itself as well. It is written
@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "base/bits.h"
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/io.h"
 #include "ckpt_internal.h"
 #include "store/blob.h"
@@ -30,7 +31,7 @@
 #define FORMAT "dtrain-checkpoint"
 #define SELF   ",\"manifest_xxh3\":\""
 // limits of a hostile manifest, far above what a save writes
-enum { VERSION = 1, MAX_MANIFEST_BYTES = 64 << 20, MAX_FILES = 16, READ_BYTES = 1 << 20 };
+enum { MAX_MANIFEST_BYTES = 64 << 20, MAX_FILES = 16, READ_BYTES = 1 << 20 };
 static const char *const REQUIRED[] = {"model.safetensors", "state.json"};
 
 void dt_ckpt_manifest_fini(dt_ckpt_manifest *m) {
@@ -90,7 +91,8 @@ void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *j) {
     char hex[17];
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "format", FORMAT);
-    dt_json_int(j, "version", VERSION);
+    dt_json_int(j, "version", DT_FORMAT_MANIFEST);
+    dt_json_string(j, "dtrain", dt_version);
     dt_json_int(j, "step", m->step);
     dt_json_bool(j, "best", m->best);
     dt_json_begin_array(j, "files");
@@ -179,9 +181,11 @@ static dt_status read_manifest(dt_ckpt_manifest *m, const json_t *root, const ch
     uint64_t version, step;
     if (!format || strcmp(format, FORMAT) != 0)
         return dt_fail(DT_E_CKPT, "%s: not the manifest of a checkpoint", where);
+    if (!ckpt_manifest_read_count(root, "version", &version) || version < 1)
+        return dt_fail(DT_E_CKPT, "%s: no version in it", where);
     // a newer version may mean anything: refused before its hash is tested
-    if (!ckpt_manifest_read_count(root, "version", &version) || version != VERSION)
-        return dt_fail(DT_E_CKPT, "%s: its version is not %d: written by a newer dtrain?", where, (int)VERSION);
+    DT_TRY(dt_format_check(where, (int64_t)version, DT_FORMAT_MANIFEST,
+                           json_string_value(json_object_get(root, "dtrain"))));
     if (!ckpt_manifest_read_count(root, "step", &step) || !json_is_array(files) || json_array_size(files) > MAX_FILES)
         return dt_fail(DT_E_CKPT, "%s: no step in it, no files, or more than %d", where, (int)MAX_FILES);
     m->step = (int64_t)step;

@@ -3,6 +3,7 @@
 #include "eval/predict.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "eval/evaluate.h"
@@ -208,6 +209,7 @@ static dt_status calibrate_report(calibration *c) {
     dt_json_string(&line, "split", dt_split_name(DT_SPLIT_VAL));
     dt_json_int(&line, "samples", c->n_samples);
     dt_json_int(&line, "step", step);
+    dt_json_int(&file, "format", DT_FORMAT_CALIBRATION);
     dt_json_int(&file, "step", step); // dt_calibration_read does not apply another checkpoint's
     const bool f1 = run->config->eval.threshold.is_auto;
     for (int k = 0; k < c->n; k++) calibrate_describe(&c->each[k], c->n_samples, f1, &file, &line);
@@ -251,16 +253,18 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target 
     // without a file: temperature 1
     dt_status st = dt_io_exists(path) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
     json_t *all = text ? json_loads(text, 0, NULL) : NULL;
+    if (st == DT_OK)
+        st = dt_format_check(path, json_integer_value(json_object_get(all, "format")), DT_FORMAT_CALIBRATION, NULL);
     json_t *own = json_object_get(all, t->field->name);
     const double found = json_number_value(json_object_get(own, "temperature"));
     // calibrated for an older or newer checkpoint
     const bool stale = text && json_integer_value(json_object_get(all, "step")) != step;
     // 0 of a missing or malformed number
-    if (text && !(found > 0))
+    if (st == DT_OK && text && !(found > 0))
         st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path, t->field->name);
-    else if (stale)
+    else if (st == DT_OK && stale)
         dt_warn("%s is of another checkpoint than step %lld, and is not applied", path, (long long)step);
-    else if (text)
+    else if (st == DT_OK && text)
         *temperature = found;
     // stale: thresholds must not come from another checkpoint
     if (st == DT_OK && thresholds) st = read_thresholds(c, t, stale ? NULL : own, thresholds);

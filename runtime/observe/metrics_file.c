@@ -3,6 +3,7 @@
 #include "metrics_internal.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -466,7 +467,7 @@ static void sink_jsonl_take(void *state, const dt_metrics_line *r) {
     dt_json_int(j, r->kind == DT_LINE_start ? "from_step" : "step", r->step);
     switch (r->kind) {
     case DT_LINE_start:
-        dt_json_int(j, "schema", DT_RUN_SCHEMA);
+        dt_json_int(j, "schema", DT_FORMAT_METRICS);
         put_start(j, &s->o, r->wall_s);
         dt_json_raw(j, "given", s->given.data);
         dt_goodput_write(&r->of.goodput, j);

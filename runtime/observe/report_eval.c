@@ -4,7 +4,9 @@
 #include "observe/report_internal.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/io.h"
+#include "base/log.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -365,6 +367,12 @@ static json_t *find_evaluation(const dt_run_log *r, const char *split) {
     json_t *record = dt_run_log_eval(r, split), *found = NULL, *member;
     if (dt_io_exists(path) && dt_io_read_own(&text, &n, path, 64 << 20, DT_E_STORAGE) == DT_OK)
         found = json_loadb(text, n, 0, NULL);
+    if (dt_format_check(path, json_integer_value(json_object_get(found, "schema")), DT_FORMAT_EVALUATION, NULL) !=
+        DT_OK) {
+        dt_warn("%s", dt_error_message());
+        json_decref(found);
+        found = NULL;
+    }
     dt_error_clear();
     free(text);
     free(path);

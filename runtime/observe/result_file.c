@@ -2,6 +2,7 @@
 // printed has the text of the first print.
 #include "observe/result_file.h"
 
+#include "base/formats.h"
 #include "base/io.h"
 #include "base/json.h"
 
@@ -66,7 +67,7 @@ void dt_result_print(const json_t *records, bool confusion, FILE *out) {
 }
 
 dt_status dt_result_write(const char *run_dir, const json_t *records) {
-    json_t *all = json_pack("{s:i}", "schema", DT_RESULT_SCHEMA), *last = json_object();
+    json_t *all = json_pack("{s:i}", "schema", DT_FORMAT_RESULT), *last = json_object();
     char *path = dt_xprintf("%s/result.json", run_dir);
     dt_json j;
     dt_json_init(&j);
@@ -87,28 +88,32 @@ dt_status dt_result_write(const char *run_dir, const json_t *records) {
     return st;
 }
 
-json_t *dt_result_read(const char *run_dir) {
+dt_status dt_result_read(json_t **out, const char *run_dir) {
     char *path = dt_xprintf("%s/result.json", run_dir), *text = NULL;
     size_t n = 0;
-    json_t *records = json_array(), *record;
+    json_t *records = json_array(), *record, *schema;
     // 64 MiB: bounds a file that is none
     const bool there = dt_io_exists(path) && dt_io_read_file(&text, &n, path, 64 << 20, DT_E_CKPT) == DT_OK;
     json_t *all = there ? json_loadb(text, n, 0, NULL) : NULL, *last = json_object_get(all, LAST);
     const char *split;
-    if (there && !json_object_get(all, "schema")) { // of version 0.1: the records, a line each
+    dt_error_clear();
+    schema = json_object_get(all, "schema");
+    const dt_status st = dt_format_check(path, json_integer_value(schema), DT_FORMAT_RESULT, NULL);
+    if (there && !schema) { // of version 0.1: the records, a line each
         json_decref(records);
         records = dt_result_of_lines(text);
         json_decref(all);
         all = NULL;
     }
+    if (st != DT_OK) json_object_clear(all);
     json_object_foreach(all, split, record) {
         if (!json_is_object(record) || record == last) continue;
         if (json_object_get(last, split)) json_array_append(records, json_object_get(last, split));
         json_array_append(records, record);
     }
-    dt_error_clear();
     json_decref(all);
     free(text);
     free(path);
-    return records;
+    *out = records;
+    return st;
 }

@@ -13,13 +13,12 @@
 #include <jansson.h>
 #include <stdio.h>
 
-enum { DT_RESULT_SCHEMA = 1 };
-
 // lines: a JSON object each, as dt_eval_result_write gives them.
 json_t *dt_result_of_lines(const char *lines);
 dt_status dt_result_write(const char *run_dir, const json_t *records);
-// Empty where the run has no result.json, or none that is whole. The caller frees the array.
-json_t *dt_result_read(const char *run_dir);
+// *out: empty where the run has no result.json, or none that is whole; the caller frees the array. DT_E_USAGE: a newer
+// dtrain wrote it.
+dt_status dt_result_read(json_t **out, const char *run_dir);
 // The record of a split that counts; NULL: there is none. Borrowed.
 json_t *dt_result_of_split(const json_t *records, const char *split);
 // A line for each record, if need be without their confusion matrices, which nobody reads in a terminal.

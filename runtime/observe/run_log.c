@@ -2,13 +2,13 @@
 #include "observe/run_log.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "config/words.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,8 +271,22 @@ bool dt_run_log_read_on(dt_run_log *r) {
     bool is_file;
     const bool had_results = json_array_size(r->results) > 0, is_new = read_on(r, &is_file);
     json_decref(r->results);
-    r->results = dt_result_read(r->dir);
+    if (dt_result_read(&r->results, r->dir) != DT_OK) dt_error_clear(); // empty: a newer dtrain finished the run
     return is_new || had_results != (json_array_size(r->results) > 0);
+}
+
+// Every attempt begins with a record that has the version of its lines.
+static dt_status check_starts(const dt_run_log *r) {
+    char *path = dt_xprintf("%s/metrics.jsonl", r->dir);
+    dt_status st = DT_OK;
+    for (int i = 0; i < r->n_events && st == DT_OK; i++) {
+        const json_t *record = r->events[i].record;
+        if (strcmp(json_string_value(json_object_get(record, "kind")), "start") != 0) continue;
+        st = dt_format_check(path, json_integer_value(json_object_get(record, "schema")), DT_FORMAT_METRICS,
+                             json_string_value(json_object_get(record, "version")));
+    }
+    free(path);
+    return st;
 }
 
 dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
@@ -284,15 +298,10 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
                                                                                     : NULL; // of "." and ".."
     r->name = dt_xstrdup(dt_path_base(whole ? whole : r->dir));
     free(whole);
-    r->results = dt_result_read(r->dir);
-    read_on(r, &is_file);
     *out = r;
-    const int64_t schema = json_integer_value(json_object_get(dt_run_log_event(r, "start"), "schema"));
-    if (schema > DT_RUN_SCHEMA)
-        dt_warn("%s/metrics.jsonl has schema %" PRId64 " of a later dtrain; this one knows %d, and "
-                "may misread it",
-                dir, schema, DT_RUN_SCHEMA);
-    if (is_file) return DT_OK;
+    DT_TRY(dt_result_read(&r->results, r->dir));
+    read_on(r, &is_file);
+    if (is_file) return check_starts(r);
     return dt_fail(DT_E_USAGE,
                    "%s/metrics.jsonl does not exist: give the directory of a run, such as runs/photos, whose "
                    "metrics.sinks include jsonl",
@@ -320,8 +329,17 @@ static void tell_apart(dt_run_log **runs, int n) {
     }
 }
 
-// Opens the run at a path, unless it is among the first n_before; else the runs in this folder, as of a sweep.
-static dt_status open_path(dt_run_log ***all, int *n, int n_before, const char *path, bool is_inner) {
+// Of what does not open: whether it is a run, which a newer dtrain wrote.
+static bool is_run(const char *path) {
+    char *file = dt_xprintf("%s/metrics.jsonl", path);
+    const bool there = dt_io_exists(file);
+    free(file);
+    return there;
+}
+
+// Opens the run at a path, unless it is among the first n_before; else the runs in this folder, as of a sweep. *newer: a
+// newer dtrain wrote one of them.
+static dt_status open_path(dt_run_log ***all, int *n, int n_before, const char *path, bool is_inner, bool *newer) {
     size_t length = strlen(path), n_names = 0;
     char **names = NULL;
     dt_run_log *r;
@@ -335,26 +353,28 @@ static dt_status open_path(dt_run_log ***all, int *n, int n_before, const char *
         return DT_OK;
     }
     dt_run_log_close(r);
-    if (is_inner || !dt_io_is_dir(path)) return st;
+    *newer = is_run(path);
+    if (*newer || is_inner || !dt_io_is_dir(path)) return st;
     const dt_error_kept first = dt_error_keep();
     if (dt_io_list_dir(&names, &n_names, path, DT_E_USAGE) != DT_OK) n_names = 0;
-    for (size_t i = 0; i < n_names; i++) {
+    for (size_t i = 0; i < n_names && !*newer; i++) {
         char *inner = dt_xprintf("%.*s/%s", (int)length, path, names[i]);
-        if (open_path(all, n, n_before, inner, true) == DT_OK) st = DT_OK;
+        if (open_path(all, n, n_before, inner, true, newer) == DT_OK) st = DT_OK;
         free(inner);
     }
     dt_io_free_list(names, n_names);
-    dt_error_restore(&first);
-    return st;
+    if (!*newer) dt_error_restore(&first);
+    return *newer ? DT_E_USAGE : st;
 }
 
 dt_status dt_run_log_open_new(dt_run_log ***runs, int *n_runs, const char *const *paths, int n) {
     const int n_before = *n_runs;
     dt_status st = DT_OK;
+    bool newer = false;
     for (int i = 0; i < n; i++) {
-        st = open_path(runs, n_runs, n_before, paths[i], false);
+        st = open_path(runs, n_runs, n_before, paths[i], false, &newer);
         // files and folders that are no runs are passed over, as in runs/sweep/*; a missing path is an error
-        if (st != DT_OK && !dt_io_exists(paths[i])) return st;
+        if (st != DT_OK && (newer || !dt_io_exists(paths[i]))) return st;
     }
     if (*n_runs == 0) return st; // the last one's error
     dt_error_clear();

@@ -80,9 +80,7 @@ typedef struct dt_run_log {
     double phase_first_s[DT_RUN_N_NUMBERS];
 } dt_run_log;
 
-enum { DT_RUN_SCHEMA = 1 }; // of metrics.jsonl, as docs/reference/metrics.md has it
-
-// Opens a run directory and reads its files; warns of a later schema. DT_E_USAGE: `dir` is no run with metrics.jsonl.
+// Opens a run directory and reads its files. DT_E_USAGE: `dir` is no run with metrics.jsonl, or a newer dtrain wrote it.
 // Close *out in any case.
 dt_status dt_run_log_open(dt_run_log **out, const char *dir);
 // Opens those of n paths that are runs with metrics.jsonl, so that runs/sweep/* may be given, and those in folders that

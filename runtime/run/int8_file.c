@@ -2,6 +2,7 @@
 #include "run/int8_file.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -16,7 +17,7 @@ void dt_int8_build(const dt_int8 *q, const double *errors, int64_t step, dt_json
     // Weight scales of layers in fp32 are null: the layer is listed with the error that kept it out.
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
-    dt_json_int(j, "format", 1);
+    dt_json_int(j, "format", DT_FORMAT_INT8);
     dt_json_int(j, "step", step);
     dt_json_begin_object(j, "values");
     for (int i = 0; i < q->n_values; i++) {
@@ -69,7 +70,7 @@ static const char *read(dt_int8 *q, json_t *all, int64_t step) {
     const json_t *at = json_object_get(all, "step");
     const char *name;
     json_t *o;
-    if (json_integer_value(json_object_get(all, "format")) != 1) return "format";
+    if (json_integer_value(json_object_get(all, "format")) < 1) return "format";
     // scales fit one set of weights
     if (!json_is_integer(at) || json_integer_value(at) != step) return "step";
     if (!json_is_object(values)) return "values";
@@ -94,8 +95,8 @@ dt_status dt_int8_parse(dt_int8 **out, const char *where, const char *text, int6
     dt_int8 *q = dt_xcalloc(1, sizeof *q);
     // a second member of a name would overwrite the first silently
     json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    const char *bad = all ? read(q, all, step) : "JSON";
-    dt_status st = DT_OK;
+    dt_status st = dt_format_check(where, json_integer_value(json_object_get(all, "format")), DT_FORMAT_INT8, NULL);
+    const char *bad = st != DT_OK ? NULL : all ? read(q, all, step) : "JSON";
     if (bad && strcmp(bad, "step") == 0)
         st = dt_fail(DT_E_CKPT, "%s: is of another checkpoint than step %lld: quantise again", where, (long long)step);
     else if (bad)

@@ -271,9 +271,12 @@ static dt_status find_newest(dt_open_run *r, char **text) {
 // never finished, because train.epochs may be among them.
 static dt_status find_results(dt_open_run *r) {
     int64_t finished = 0;
+    char *none = NULL;
+    dt_status st = DT_OK;
     if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) { // other data decide once they are open
-        json_t *records = dt_result_read(r->dir);                       // rank 0 has the file
-        json_t *step = json_object_get(dt_result_of_split(records, dt_split_name(DT_SPLIT_TRAIN)), "step");
+        json_t *records;
+        st = dt_result_read(&records, r->dir); // rank 0 has the file
+        const json_t *step = json_object_get(dt_result_of_split(records, dt_split_name(DT_SPLIT_TRAIN)), "step");
         if (step && json_integer_value(step) == r->record.step) {
             finished = 1;
             dt_info("%s is finished: %lld steps. Another run: run.name=…", r->dir, (long long)r->record.step);
@@ -281,6 +284,7 @@ static dt_status find_results(dt_open_run *r) {
         }
         json_decref(records);
     }
+    DT_TRY(dt_agree_result(r->comm, st, &none));
     // collective: every rank ends without opening data
     DT_TRY(r->comm->all_reduce_max_i64(r->comm, &finished, 1));
     r->finished = finished;

@@ -4,6 +4,7 @@
 #include "run/run_state.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -60,7 +61,7 @@ void dt_run_state_build(const dt_run_state *s, dt_json *j) {
     char hex[17];
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
-    dt_json_int(j, "format", 1); // of state.json, checked before anything else
+    dt_json_int(j, "format", DT_FORMAT_STATE); // checked before anything else
     dt_json_int(j, "networks", DT_NETWORKS);
     dt_json_int(j, "step", s->step);
     dt_json_int(j, "total_steps", s->total_steps);
@@ -206,10 +207,12 @@ dt_status dt_run_state_parse(dt_run_state *s, const char *where, const char *tex
     reader r = {root, NULL};
     dt_run_state_init(s);
     int64_t format = run_state_read_int(&r, "format");
-    if (!r.bad && format != 1) {
+    if (!r.bad && format < 1) r.bad = "format";
+    const char *writer = json_string_value(json_object_get(root, "version"));
+    dt_status st = dt_format_check(where, format, DT_FORMAT_STATE, writer);
+    if (st != DT_OK) {
         json_decref(root);
-        return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one", where,
-                       (long long)format);
+        return st;
     }
     // absent in checkpoints from before DT_NETWORKS: 0
     if (json_object_get(root, "networks")) s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
@@ -235,11 +238,14 @@ dt_status dt_run_state_parse(dt_run_state *s, const char *where, const char *tex
     s->environment = dt_xstrdup(run_state_read_text(&r, "environment"));
     if (json_object_get(root, "engines")) s->engines = dt_xstrdup(run_state_read_text(&r, "engines"));
     const char *config = run_state_read_text(&r, "config");
-    dt_status st = DT_OK;
     if (r.bad)
         st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);
     else if (dt_config_parse(&s->config, where, config, strlen(config), NULL, 0) != DT_OK)
-        st = dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
+        // a newer dtrain may have keys that this one lacks
+        st = *s->version <= '9' && strverscmp(s->version, dt_version) > 0
+                 ? dt_fail_context(DT_E_USAGE, "%s: written by dtrain %.40s, and this is %s: member 'config'", where,
+                                   s->version, dt_version)
+                 : dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     json_decref(root);
     if (st != DT_OK) dt_run_state_fini(s); // a half-read record is never returned
     return st;

@@ -9,6 +9,7 @@
 #include "train/trainer_internal.h"
 
 #include "base/core.h"
+#include "base/formats.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -157,6 +158,7 @@ static dt_status saving_evaluate(trainer *t, dt_split split, const char *name, i
     const bool keeps = trainer_is_root(t) && dt_words_have(&t->run.config->metrics.sinks, DT_SINK_report);
     dt_json_init(&report);
     dt_json_begin_object(&report, NULL);
+    dt_json_int(&report, "schema", DT_FORMAT_EVALUATION);
     dt_json_int(&report, "step", step);
     dt_json_begin_array(&report, "targets");
     dt_evaluator_keep_report(t->evaluator, keeps ? &report : NULL);

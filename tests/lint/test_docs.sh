@@ -13,6 +13,10 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
+# -- versions of formats
+while read -r name version; do
+    grep -qE "^\| ${name,,} \| .* \| $version \|" docs/reference/formats.md || fail "formats.md: not $name $version of formats.h"
+done < <(sed -n 's/^    DT_FORMAT_\([A-Z0-9]*\) = \([0-9]*\).*/\1 \2/p' runtime/base/formats.h)
 verbs() { # the verbs, those of `dtrain data` and `dtrain comm` behind it, targets behind `launch`
     sed -n 's/^VERB(\([a-z0-9]*\),.*/\1/p' launch/cmds.def
     sed -n 's/^VERB(\([a-z0-9]*\),.*/launch \1/p' launch/targets/launch_targets.def

@@ -130,7 +130,7 @@ expect 2 'sweep/sed/metrics.jsonl does not exist' "$dtrain" report sweep/seed=1 
 expect 2 'expects a run' "$dtrain" report
 expect 2 '--trace is for one run' "$dtrain" report sweep/seed=* --trace
 sed -i 's/"schema":1/"schema":99/' sweep/seed=1/metrics.jsonl
-expect 0 'schema 99 of a later dtrain' "$dtrain" report sweep/seed=1
+expect 2 'written by a newer dtrain, 0.1.0 (format 99;' "$dtrain" report sweep/seed=1
 
 # -- a long run
 n=100000

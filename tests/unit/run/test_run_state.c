@@ -108,7 +108,7 @@ TEST(test_damage) {
     expect_refused("", "JSON");
     expect_refused("{\"format\":1,", "JSON");
     expect_refused("[]", "format");
-    expect_refused("{\"format\":2}", "format 2");
+    expect_refused("{\"format\":0}", "format");
     expect_refused("{\"format\":1,\"step\":\"7\"}", "step");
     dt_run_state a;
     dt_json j;
@@ -118,6 +118,28 @@ TEST(test_damage) {
     char *replicas = strstr(j.data, "\"replicas\"");
     replicas[1] = 'L';
     expect_refused(j.data, "replicas");
+    dt_json_fini(&j);
+    dt_run_state_fini(&a);
+}
+
+// What a newer dtrain wrote: its format, or a key that this one lacks. The remedy is that dtrain, so its version is named.
+TEST(test_newer) {
+    dt_run_state a, b;
+    dt_json j;
+    dt_json_init(&j);
+    fill(&a);
+    must_fail(DT_E_USAGE, "state.json: written by a newer dtrain, 9.1.0 (format 2; this build",
+              dt_run_state_parse(&b, "state.json", "{\"format\":2,\"version\":\"9.1.0\"}"));
+    must_fail(DT_E_USAGE, "state.json: written by a newer dtrain (format 7; this build",
+              dt_run_state_parse(&b, "state.json", "{\"format\":7}"));
+    for (int newer = 0; newer < 2; newer++) {
+        dt_run_state_build(&a, &j);
+        if (newer) memcpy(strstr(j.data, "0.1.0"), "9.1.0", 5);
+        memcpy(strstr(j.data, "  seed: "), "  sped: ", 8);
+        must_fail(newer ? DT_E_USAGE : DT_E_CKPT, newer ? "written by dtrain 9.1.0, and this is" : "member 'config'",
+                  dt_run_state_parse(&b, "state.json", j.data));
+        assert_non_null(strstr(dt_error_message(), "unknown key 'run.sped'"));
+    }
     dt_json_fini(&j);
     dt_run_state_fini(&a);
 }
