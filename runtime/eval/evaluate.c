@@ -276,9 +276,12 @@ static void report_named(const dt_evaluator *e, int k, dt_eval_result *out) {
     dt_eval_result own; // own: its names get the target's in front
     dt_eval_result_init(&own);
     report_target(e, k, &own);
+    // of a single target it is the loss over all
+    const bool is_all = e->targets->n == 1 && e->each[k].t->weight == 1;
     for (int i = 0; i < own.n_values; i++) {
         char *full = dt_xprintf("%s.%s", name, own.values[i].name);
-        dt_eval_result_add(out, full, own.values[i].value);
+        if (!is_all || strcmp(own.values[i].name, "loss") != 0 || strcmp(full, e->metrics->best_name) == 0)
+            dt_eval_result_add(out, full, own.values[i].value);
         free(full);
     }
     if (*dt_eval_result_members(&own)) {

@@ -39,5 +39,7 @@ def cases(losses, out):
 
 def compare(metrics, evaluation):
     trained = next(r["loss"] for r in records(metrics, "step"))
-    evaluated = json.load(open(evaluation))["loss"]
+    result = json.load(open(evaluation))
+    evaluated = result["loss"]
+    assert not [k for k in result if k.endswith(".loss")], result  # once: there is one target
     assert trained > 1e-3 and abs(trained - evaluated) < 2e-6 * trained, (trained, evaluated)
