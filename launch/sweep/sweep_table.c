@@ -325,73 +325,31 @@ static void print_runs(const table *t, FILE *out) {
     }
 }
 
-static char *sweep_table_row_name(const table *t, int row) {
-    const sweep *s = t->s;
-    char *text = dt_xstrdup("");
-    for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1 && !dt_sweep_is_repeat(&s->variables[i]))
-            dt_xappend(&text, "%s=%s  ", s->variables[i].name, dt_sweep_value(s, t->rows[row], i));
-    return text;
-}
-
-static char *sweep_table_cell(const table *t, int row, int m) {
-    const double mean = t->mean[row * t->n_columns + m], std = t->std[row * t->n_columns + m];
-    char *text = dt_xprintf(isnan(mean) ? "%s -" : "%s %.4g", t->columns[m].title, mean);
-    if (!isnan(std)) dt_xappend(&text, " ± %.2g", std);
-    dt_xappend(&text, "  ");
-    return text;
-}
-
-// Whether a number is of one class, such as "recall.cat" beside "recall".
-static bool sweep_table_is_detail(const table *t, int m) {
-    const column *c = &t->columns[m];
-    bool found = false;
-    for (int i = 0; i < t->n_columns; i++) {
-        const size_t n = strlen(t->columns[i].name);
-        found |= t->columns[i].part == c->part && strncmp(c->name, t->columns[i].name, n) == 0 && c->name[n] == '.';
-    }
-    return found;
-}
-
-// The columns for which each line has room, from the left; sweep.csv has them all.
-static int sweep_table_choose(const table *t, int window, bool *shown) {
-    enum { BEHIND = 24 }; // "(12 of 12 runs)"
-    size_t room = (size_t)window - BEHIND, head = 0;
-    int n = 0;
-    for (int row = 0; row < t->n_rows; row++) {
-        char *name = sweep_table_row_name(t, row);
-        if (strlen(name) > head) head = strlen(name);
-        free(name);
-    }
-    for (int m = 0; m < t->n_columns; m++) {
-        size_t width = 0;
-        for (int row = 0; row < t->n_rows; row++) {
-            char *cell = sweep_table_cell(t, row, m);
-            if (strlen(cell) > width) width = strlen(cell);
-            free(cell);
-        }
-        shown[m] = m == 0 || (!sweep_table_is_detail(t, m) && head + width <= room);
-        if (shown[m]) head += width, n++;
-    }
-    return n;
+// Whether a line shows a column: all in a pipe, in a window those of the metric that orders the rows.
+static bool is_shown(const table *t, int m, bool in_window) {
+    return !in_window || !t->ordered || strcmp(t->columns[m].name, t->columns[0].name) == 0;
 }
 
 // "lr=1e-3  val.accuracy 0.9431 ± 0.0021  test.accuracy 0.94  (5 of 5 runs)"
 static void sweep_table_print_text(const table *t, const int *order, FILE *out) {
     static const dt_metric_id POOLED[] = {DT_METRIC_accuracy, DT_METRIC_macro_f1};
     const sweep *s = t->s;
-    bool *shown = dt_xcalloc((size_t)t->n_columns + 1, sizeof *shown);
-    const int n_shown = sweep_table_choose(t, isatty(fileno(out)) ? dt_text_columns() : 1 << 20, shown);
+    const bool in_window = isatty(fileno(out));
+    int n_shown = 0;
+    for (int m = 0; m < t->n_columns; m++) n_shown += is_shown(t, m, in_window);
     for (int k = 0; k < t->n_rows && (s->top == 0 || k < s->top); k++) {
         int row = order[k], n_runs = 0;
         for (int r = 0; r < s->n_runs; r++) n_runs += dt_sweep_same_configuration(s, t->rows[row], r);
-        char *name = sweep_table_row_name(t, row);
-        dt_text_print(out, name);
-        free(name);
+        for (int i = 0; i < s->n_variables; i++)
+            if (s->variables[i].n > 1 && !dt_sweep_is_repeat(&s->variables[i]))
+                dt_text_printf(out, "%s=%s  ", s->variables[i].name, dt_sweep_value(s, t->rows[row], i));
         for (int m = 0; m < t->n_columns; m++) {
-            char *cell = shown[m] ? sweep_table_cell(t, row, m) : dt_xstrdup("");
-            dt_text_print(out, cell);
-            free(cell);
+            const double mean = t->mean[row * t->n_columns + m], std = t->std[row * t->n_columns + m];
+            if (!is_shown(t, m, in_window)) continue;
+            dt_text_print(out, t->columns[m].title);
+            fprintf(out, isnan(mean) ? " -" : " %.4g", mean);
+            if (!isnan(std)) fprintf(out, " ± %.2g", std);
+            fputs("  ", out);
         }
         const json_t *pooled = s->runs[t->rows[row]].pooled;
         for (size_t m = 0; pooled && m < sizeof POOLED / sizeof *POOLED; m++)
@@ -403,7 +361,6 @@ static void sweep_table_print_text(const table *t, const int *order, FILE *out) 
             fprintf(out, "(%d of %d runs)\n", t->n_results[row], n_runs);
     }
     if (n_shown < t->n_columns) dt_info("%s/sweep.csv has %d more columns", s->dir, t->n_columns - n_shown);
-    free(shown);
 }
 
 static dt_status sweep_table_write_file(const table *t, const int *order, const char *name) {
