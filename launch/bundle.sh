@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the built program to run on another machine: launch/bundle.sh BUILD_DIR VERSION [TEST …]. The archive
 # BUILD_DIR/dtrain-VERSION-linux-<arch>.tar.gz has the program, its modules, the tests that are named (for tests/gpu/run.py
-# on a machine that cannot build), the libraries these need that a bare system lacks, configs and docs. Not in it: the C library, the NVIDIA driver, CUDA's libraries, Open MPI
+# on a machine that cannot build), the libraries these need that a bare system lacks, configs and docs. Not in it: the C library, the NVIDIA driver, CUDA's libraries, MPI
 # (it must be the one that mpirun is of).
 set -euo pipefail
 build=$(cd "$1" && pwd); version=$2
@@ -10,7 +10,7 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 name=dtrain-$version-linux-$(uname -m)
 stage=$build/bundle/$name
 rm -rf "$build/bundle"; mkdir -p "$stage/lib"
-for file in dtrain dtrain_mpi.so; do
+for file in dtrain dtrain_mpi.so dtrain_mpich.so; do
     [ -e "$build/$file" ] && install -m 755 "$build/$file" "$stage/$file" || true
 done
 programs=("$stage/dtrain")

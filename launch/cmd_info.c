@@ -2,12 +2,14 @@
 
 #include "launch.h"
 
+#include "base/core.h"
 #include "base/os.h"
 #include "base/thread.h"
 #include "onnx/onnx_import.h"
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -57,7 +59,11 @@ static dt_status info_run(const dt_cli_words *w) {
     // no GPU or no driver: says why
     if (dt_backend_print_devices(info_print_line) != DT_OK) info_print_line(dt_error_message());
     print_module("dtrain_cuda.so", "build with -DDTRAIN_CUDA=ON to use GPUs");
-    print_module("dtrain_mpi.so", "install libopenmpi-dev and build again to use more ranks");
+    for (int i = 0; i < DT_N_MPI; i++) {
+        char *why = dt_xprintf("install %s and build again for ranks of %s", dt_mpis[i].package, dt_mpis[i].name);
+        print_module(dt_mpis[i].module, why);
+        free(why);
+    }
     size_t n;
     const dt_config_key *k = dt_config_keys(&n);
     // models are the words of the key: one owner

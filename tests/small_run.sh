@@ -10,6 +10,7 @@
 #   have_mpi               true where there are ranks
 #   need_mpi               ends the test as skipped where there are none
 #   mpi NP COMMAND …       on NP ranks
+#   need_mpich             the same where MPICH's are not: $mpich is its mpirun
 #   fake_hosts N        "${hosts[@]}" in front of a rank's command makes hosts of N ranks each, by their names; it is
 #                          empty where no names can be given
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
@@ -54,6 +55,10 @@ py() { "$python" "$SOURCE/tests/call.py" "$this_test" "$@"; }
 has_bf16() { [[ "$("$DTRAIN" info)" =~ \;\ bf16\ (native${1:+|$1}) ]]; }
 have_mpi() { command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; }
 need_mpi() { have_mpi || { echo "skipped: no mpirun, or built without MPI"; exit 77; }; }
+need_mpich() {
+    mpich=$(command -v mpirun.mpich || command -v mpiexec.hydra) && [ -e "$BUILD/dtrain_mpich.so" ] ||
+        { echo "skipped: no mpirun of MPICH, or built without"; exit 77; }
+}
 # Open MPI's own lock orders, and what it keeps until a rank ends, are not ours to judge (LeakSanitizer looks at a
 # lone process)
 ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" "TSAN_OPTIONS=${TSAN_OPTIONS:-}:detect_deadlocks=0"

@@ -656,6 +656,10 @@ static dt_status launch_hosts_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     dt_run_length length;
     int restarts;
+    if (dt_cli_mpi() == DT_MPI_MPICH) // its mpirun has neither the options nor the daemons
+        return dt_fail(DT_E_USAGE,
+                       "dtrain launch hosts starts ranks with Open MPI's mpirun, and the mpirun here is MPICH's: "
+                       "put Open MPI's first in PATH, or use mpirun -hosts HOST,… dtrain CONFIG.yaml");
     DT_TRY(dt_cli_option_int(w, RESTARTS, 0, &restarts));
     DT_TRY(dt_cli_option_int(w, WAIT, 600, &j.wait_s));
     j.list.agent = w->options[AGENT] ? w->options[AGENT] : ssh;

@@ -64,7 +64,8 @@ static dt_status launch_local_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_on_local = {
     .options = options,
-    .text = "Starts ranks on this machine by mpirun, with the settings that Open MPI needs, and exits with the job's "
+    .text = "Starts ranks on this machine by mpirun, with the settings that Open MPI, MPICH or Intel MPI needs, and "
+            "exits with the job's "
             "exit code. Ctrl-C and SIGTERM save a checkpoint and exit with 75; a second Ctrl-C after two seconds ends "
             "the job without saving. With --restarts the job restarts from the newest checkpoint after a lost rank, a "
             "hang or a crash; two failures at the same step end it.\n\n"

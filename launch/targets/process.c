@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <sched.h>
@@ -273,6 +274,8 @@ void dt_cli_set_mpi_environment(void) {
     bool in_job = false;
     for (int i = 0; i < 4; i++) in_job |= getenv(jobs[i]) != NULL;
     for (int i = 0; i < 4 && in_job; i++) setenv(names[i], "^slurm,tm,pbs,lsf,gridengine", 0);
+    if (dt_cli_mpi() == DT_MPI_MPICH)
+        setenv("I_MPI_PIN", "off", 0); // Intel's binds each rank to its share of the cores
     dt_launcher_leave();
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -305,12 +308,38 @@ const char *dt_cli_program(void) {
     return self;
 }
 
+static bool has_module(dt_mpi mpi) {
+    char path[PATH_MAX];
+    return dt_module_find(dt_mpis[mpi].module, path, sizeof path) == DT_OK && path[0];
+}
+
+// The file behind "mpirun" in PATH; MPICH's is a link to mpiexec.hydra, and Intel MPI's is in its own folder.
+static bool mpirun_is_mpich(void) {
+    const char *intel = getenv("I_MPI_ROOT");
+    char *path = dt_xstrdup(getenv("PATH") ? getenv("PATH") : ""), file[PATH_MAX] = "";
+    for (char *dir, *rest = path; !*file && (dir = strsep(&rest, ":"));) {
+        char *name = dt_xprintf("%s/mpirun", dir);
+        if (access(name, X_OK) == 0 && !realpath(name, file)) *file = 0;
+        free(name);
+    }
+    free(path);
+    return strstr(file, "hydra") || strstr(file, "mpich") || (intel && *intel && strstr(file, intel) == file);
+}
+
+dt_mpi dt_cli_mpi(void) {
+    if (!has_module(DT_MPI_MPICH)) return DT_MPI_OPEN;
+    return !has_module(DT_MPI_OPEN) || mpirun_is_mpich() ? DT_MPI_MPICH : DT_MPI_OPEN;
+}
+
 const char **dt_cli_rank_words(int n_ranks, const char *const *words) {
     static char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", n_ranks);
-    // binding a rank to one core would leave it one thread; dtrain divides the cores itself
-    const char *const mpi[] = {"mpirun", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", "-np", ranks};
-    const size_t n_mpi = n_ranks > 1 ? sizeof mpi / sizeof *mpi : 0;
+    // binding a rank to one core would leave it one thread; dtrain divides the cores itself. In a job of a scheduler MPICH's
+    // takes the hosts that it is given
+    const char *const open[] = {"mpirun", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", "-np", ranks};
+    const char *const mpich[] = {"mpirun", "-launcher", "fork", "-hosts", "localhost", "-np", ranks};
+    const char *const *mpi = dt_cli_mpi() == DT_MPI_MPICH ? mpich : open;
+    const size_t n_mpi = n_ranks > 1 ? sizeof open / sizeof *open : 0;
     size_t n_words = 0;
     while (words[n_words]) n_words++;
     const char **argv = dt_xcalloc(n_mpi + n_words + 2, sizeof *argv);

@@ -29,7 +29,9 @@
 #define START_S       300.0 // without a rank: the end
 #define FLUSH_S       2.0   // metrics.jsonl lags behind by at most about this
 
-enum { MPIRUN_LOST_HOST = 205 }; // its own code where it loses its daemon on a host
+// Open MPI's own code where it loses its daemon on a host. MPICH's mpirun ends with the number of the signal that ended a
+// rank, and ors those of several: 6 and less are taken for a rank's code.
+enum { MPIRUN_LOST_HOST = 205 };
 
 // ---- exit codes ------------------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ static bool same_step(const progress *a, const progress *b) {
 static bool has_ranks(const dt_cli_supervised *s) {
     static const char script[] =
         "for p in /proc/[0-9]*; do tr \"\\0\" \"\\n\" <$p/environ | grep -x "
-        "\"OMPI_COMM_WORLD_RANK=.*\\|"
+        "\"OMPI_COMM_WORLD_RANK=.*\\|MPI_LOCALRANKID=.*\\|"
         "DTRAIN_JOB=$1\" | grep -c . | grep -qx 2 && echo yes && break; done 2>/dev/null; echo end";
     const char *const argv[] = {"sh", "-c", script, "sh", getenv("DTRAIN_JOB"), NULL};
     dt_cli_process p;
@@ -260,12 +262,14 @@ static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *job
     dt_status st = dt_cli_jobs_start(jobs, argv, out, err, &slot);
     if (out != 1) close(out);
     if (err != 2 && err != out) close(err);
-    *more = st == DT_OK && wait_for_end(s, jobs, strcmp(argv[0], "mpirun") == 0, code);
+    const bool mpi = strcmp(argv[0], "mpirun") == 0;
+    *more = st == DT_OK && wait_for_end(s, jobs, mpi, code);
     end_relay(relays[0]);
     end_relay(relays[1]);
     // the signal came before mpirun, or a rank, could take it: nothing had begun
     if (st == DT_OK && (jobs->asked || *more) && dt_cli_exit_of(*code) == LAUNCH_EARLY) *code = DT_E_PREEMPTED;
     if (*code == MPIRUN_LOST_HOST) *code = DT_E_PEER;
+    if (mpi && *code > DT_E_NUMERIC && *code <= SIGSYS && dt_cli_mpi() == DT_MPI_MPICH) *code += 128;
     return st;
 }
 

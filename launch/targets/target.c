@@ -224,7 +224,7 @@ void dt_cli_print_command(const char *const *argv, bool by_mpi) {
     extern char **environ;
     dt_cli_set_mpi_environment();
     for (char **e = environ; by_mpi && *e; e++)
-        if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0) {
+        if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0 || strncmp(*e, "I_MPI_PIN=", 10) == 0) {
             const char *value = strchr(*e, '=') + 1;
             char *word = dt_cli_quote(value);
             printf("%.*s%s ", (int)(value - *e), *e, word);

@@ -3,6 +3,7 @@
 #define DT_LAUNCH_TARGETS_TARGET_H
 
 #include "base/core.h"
+#include "base/os.h"
 #include "config/config.h"
 #include "data/data.h"
 #include "launch/launch.h"
@@ -141,6 +142,8 @@ void dt_cli_jobs_fini(dt_cli_jobs *j);
 // `dtrain words…` (ended by NULL) on n_ranks ranks of this machine: with mpirun in front where there are several. The
 // array is the caller's to free, its words are borrowed.
 const char **dt_cli_rank_words(int n_ranks, const char *const *words);
+// Whose mpirun that is: of the only MPI that this build has a module for, else of the one behind the name.
+dt_mpi dt_cli_mpi(void);
 // The path of this program; borrowed.
 const char *dt_cli_program(void);
 // Starts a command (argv ends with NULL) in a free slot, with the descriptors out and err as stdout and stderr.

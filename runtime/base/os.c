@@ -315,8 +315,10 @@ int dt_launcher_size(void) {
 }
 
 bool dt_launcher_is_first_of_host(void) {
-    // -1: no launcher, so not the first of several
-    return launcher_number("OMPI_COMM_WORLD_LOCAL_RANK", launcher_number("SLURM_LOCALID", -1)) == 0;
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    int rank = -1; // no launcher, so not the first of several
+    for (size_t i = 0; i < sizeof names / sizeof *names && rank < 0; i++) rank = launcher_number(names[i], -1);
+    return rank == 0;
 }
 
 bool dt_launcher_may_start_ranks(void) {
@@ -326,6 +328,16 @@ bool dt_launcher_may_start_ranks(void) {
 
 void dt_launcher_leave(void) {
     for (int i = 0; i < N_RANK; i++) unsetenv(RANK[i]); // a child is a process of its own
+}
+
+const dt_mpi_names dt_mpis[DT_N_MPI] = {[DT_MPI_OPEN] = {"Open MPI", "dtrain_mpi.so", "libopenmpi-dev"},
+                                        [DT_MPI_MPICH] = {"MPICH", "dtrain_mpich.so", "libmpich-dev"}};
+
+dt_mpi dt_launcher_mpi(bool *sure) {
+    const bool by_open = getenv("OMPI_COMM_WORLD_RANK") != NULL;
+    const bool by_hydra = !by_open && getenv("MPI_LOCALNRANKS"); // mpirun of MPICH and Intel MPI
+    *sure = by_open || by_hydra;
+    return !by_hydra && (by_open || getenv("PMIX_RANK") || !getenv("PMI_RANK")) ? DT_MPI_OPEN : DT_MPI_MPICH;
 }
 
 // ---- module -------------------------------------------------------------------------------------------------------

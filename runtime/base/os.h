@@ -91,9 +91,19 @@ bool dt_launcher_may_start_ranks(void);
 // Programs that this one starts from now on are no ranks of its launcher.
 void dt_launcher_leave(void);
 
+// An MPI is an ABI, for which there is a module: Intel MPI, MVAPICH2 and Cray MPICH have MPICH's.
+typedef enum dt_mpi { DT_MPI_OPEN, DT_MPI_MPICH, DT_N_MPI } dt_mpi;
+typedef struct dt_mpi_names {
+    const char *name, *module, *package; // package: Debian's, for the message of a missing module
+} dt_mpi_names;
+extern const dt_mpi_names dt_mpis[DT_N_MPI];
+// Whose launcher started this process; *sure: by its environment no other one can have. srun's ranks have PMIx, which
+// Open MPI expects, or PMI alone, which MPICH does; either may be built for the other.
+dt_mpi dt_launcher_mpi(bool *sure);
+
 // ---- module -------------------------------------------------------------------------------------------------------
 
-// Finds the program's modules, dtrain_mpi.so and dtrain_cuda.so. They are loaded only when needed,
+// Finds the program's modules, such as dtrain_mpi.so and dtrain_cuda.so. They are loaded only when needed,
 // so that the program itself depends on no library that a machine may lack.
 
 // Folder of the executable, without a trailing slash.

@@ -1,5 +1,5 @@
-// comm.c: picks the comm of this process: comm_self, or the module dtrain_mpi.so if mpirun or srun started
-// it. So the binary itself never needs an MPI library.
+// comm.c: picks the comm of this process: comm_self, or the module of the launcher's MPI (dtrain_mpi.so,
+// dtrain_mpich.so) if mpirun or srun started it. So the binary itself never needs an MPI library.
 //
 // The trap is srun without PMI: every task then believes that it is alone, and N copies of the job would
 // overwrite each other. So the launcher's count of tasks is compared both before MPI is loaded (no PMI in
@@ -20,31 +20,67 @@
 static dt_status fail_singletons(int world_size, int expected) {
     return dt_fail(DT_E_USAGE,
                    "the launcher started %d processes, but this one sees a world of %d: MPI and the "
-                   "launcher do not talk to each other; use 'srun --mpi=pmix' or start with mpirun",
+                   "launcher do not talk to each other; use 'srun --mpi=pmix' (MPICH: pmi2) or start with mpirun",
                    expected, world_size);
 }
 
-static dt_status load_module(const char *name, dt_comm **out) {
-    char path[PATH_MAX + 64], dir[PATH_MAX];
-    DT_TRY(dt_module_find(name, path, sizeof path)); // beside the executable or in ../lib/dtrain
-    if (!path[0]) {
-        DT_TRY(dt_module_exe_dir(dir, sizeof dir));
-        return dt_fail(DT_E_USAGE,
-                       "started by an MPI launcher, but %s is neither in %s nor in "
-                       "%s/../lib/dtrain: install libopenmpi-dev and build again, or run without "
-                       "mpirun",
-                       name, dir, dir);
-    }
+// dtrain_mpich.so has no library of its own: Intel MPI's, and that of an MPICH as it is installed, is libmpi.so.12; then
+// the one that the module was built with, as in a folder that only the build knew; then Debian's name.
+static bool open_library(dt_mpi mpi) {
+    static const char *const libraries[] = {"libmpi.so.12", DTRAIN_MPICH_LIBRARY, "libmpich.so.12"};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries && mpi == DT_MPI_MPICH; i++)
+        if (dlopen(libraries[i], RTLD_NOW | RTLD_GLOBAL)) return true;
+    return mpi != DT_MPI_MPICH;
+}
+
+static dt_status find_module(dt_mpi mpi, char *path, size_t cap) {
+    char dir[PATH_MAX];
+    DT_TRY(dt_module_find(dt_mpis[mpi].module, path, cap)); // beside the executable or in ../lib/dtrain
+    if (path[0]) return DT_OK;
+    DT_TRY(dt_module_exe_dir(dir, sizeof dir));
+    return dt_fail(DT_E_USAGE,
+                   "started by the launcher of %s, but its module %s is neither in %s nor in %s/../lib/dtrain: "
+                   "install %s and build again, or run with the mpirun of another MPI, or without",
+                   dt_mpis[mpi].name, dt_mpis[mpi].module, dir, dir, dt_mpis[mpi].package);
+}
+
+static dt_status open_module(dt_mpi mpi, void **module) {
+    char path[PATH_MAX + 64];
+    DT_TRY(find_module(mpi, path, sizeof path));
     // global: the MPI library's own plug-ins look for its symbols
-    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!module)
-        return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?", path, dlerror());
+    *module = open_library(mpi) ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
+    if (*module) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s does not load: %s; is %s's library installed here?", path, dlerror(),
+                   dt_mpis[mpi].name);
+}
+
+// The launcher's MPI; where that is not sure, the other one if this one does not load.
+static dt_status open_mpi(void **module) {
+    bool sure;
+    const dt_mpi first = dt_launcher_mpi(&sure);
+    const dt_status st = open_module(first, module);
+    if (st == DT_OK || sure) return st;
+    char *why = dt_xstrdup(dt_error_message());
+    for (int k = 0; k < DT_N_MPI && !*module; k++)
+        if (k != (int)first) (void)open_module((dt_mpi)k, module);
+    dt_error_clear();
+    const dt_status left = *module ? DT_OK : dt_fail(st, "%s", why);
+    free(why);
+    return left;
+}
+
+static dt_status create_by_module(dt_comm **out) {
+    void *module = NULL;
+    dt_status st = open_mpi(&module);
+    // all ranks of a host fail alike, and MPICH's mpirun would wait for each of them: one line
+    if (st != DT_OK && dt_launcher_rank() > 0 && !dt_launcher_is_first_of_host()) dt_error_clear();
+    DT_TRY(st);
     dt_status (*create)(dt_comm **) = NULL;
     // POSIX: dlsym's result is assigned through void **, as ISO C has no cast from object to function pointer
     *(void **)&create = dlsym(module, "dt_comm_module_create");
-    if (!create) return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
+    if (!create) return dt_fail(DT_E_INTERNAL, "the MPI module has no dt_comm_module_create: rebuild");
     dt_watch_begin(NULL, "the start of MPI"); // MPI_Init waits for all ranks: a deadline names it
-    dt_status st = create(out);
+    st = create(out);
     dt_watch_end();
     return st;
 }
@@ -56,7 +92,7 @@ dt_status dt_comm_create(dt_comm **out) {
         if (expected > 1) return fail_singletons(1, expected); // each task would run the whole job
         return dt_comm_create_self(out);
     }
-    DT_TRY(load_module("dtrain_mpi.so", out));
+    DT_TRY(create_by_module(out));
     // not finalized: the others may never reach the last barrier, and this process ends now
     if (expected > 0 && expected != (*out)->world_size) return fail_singletons((*out)->world_size, expected);
     return DT_OK;

@@ -1,5 +1,6 @@
 // comm.h: the table of communication between ranks. comm_self: one process, no MPI call at all.
-// comm_mpi: the module dtrain_mpi.so, loaded if a launcher started this process. comm_nccl: GPU memory.
+// comm_mpi: the module dtrain_mpi.so (Open MPI) or dtrain_mpich.so, loaded if a launcher started this process.
+// comm_nccl: GPU memory.
 //
 // One thread at a time calls a comm (the one that created it, unless documented otherwise). All ranks enter
 // collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts, unless
@@ -107,6 +108,6 @@ dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n);
 // Frees after finalize.
 void dt_comm_destroy(dt_comm *c);
 
-// What dtrain_mpi.so exports: `dt_status dt_comm_module_create(dt_comm **out)`.
+// What a module exports: `dt_status dt_comm_module_create(dt_comm **out)`.
 
 #endif

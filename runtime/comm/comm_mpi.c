@@ -1,4 +1,4 @@
-// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; only comm_mpi*.c use MPI.
+// comm_mpi.c: the comm over MPI, built as a module for each ABI; only comm_mpi*.c use MPI.
 //
 // Collectives are built from Isend, Irecv and Testsome. MPI's own choose an order of additions by size,
 // algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.

@@ -1,4 +1,4 @@
-// comm_mpi_internal.h: what the files of dtrain_mpi.so share.
+// comm_mpi_internal.h: what the files of the MPI modules share.
 #ifndef DT_COMM_COMM_MPI_INTERNAL_H
 #define DT_COMM_COMM_MPI_INTERNAL_H
 

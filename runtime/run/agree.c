@@ -323,10 +323,13 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
     if (sharing < 1) sharing = 1;
     int cores = dt_usable_cores(); // affinity and cgroup quota
     *out = cores / sharing > 0 ? cores / sharing : 1;
+    bool sure;
     // bound by a launcher's default rather than by the user's wish: the rank would run one thread
     if (comm->rank == 0 && dt_launcher_rank() >= 0 && CPU_COUNT(&mine.mask) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
         dt_warn("this rank is bound to one core of %ld: %s gives it more", sysconf(_SC_NPROCESSORS_ONLN),
-                is_by_srun() ? "srun --cpus-per-task=N" : "mpirun --bind-to none (or --map-by slot:PE=N)");
+                is_by_srun()                            ? "srun --cpus-per-task=N"
+                : dt_launcher_mpi(&sure) == DT_MPI_OPEN ? "mpirun --bind-to none (or --map-by slot:PE=N)"
+                                                        : "I_MPI_PIN=off mpirun (MPICH: -bind-to none)");
     return DT_OK;
 }
 

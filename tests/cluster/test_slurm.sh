@@ -179,6 +179,15 @@ wait_for_job "$id" COMPLETED
 wait_for_job "$(tail -n 1 outer.out)" COMPLETED
 echo "inside another job: on this machine, and as a job of its own"
 
+# ---- srun --mpi=pmi2 is for MPICH, with PMIx for Open MPI: the same bits
+if [ -e "$BUILD/dtrain_mpich.so" ] && srun --mpi=list 2>&1 | grep -w pmi2 >/dev/null; then
+    for pmi in pmi2 pmix; do
+        srun --mpi=$pmi --nodes 2 "$DTRAIN" "$config" "${small[@]}" train.max_steps=2 run.name=$pmi >"$work/log" 2>&1 || fail "srun --mpi=$pmi: exit $?"
+    done
+    [ "$(hash runs/pmi2)" = "$(hash runs/pmix)" ] || fail "other weights under srun --mpi=pmi2"
+    echo "srun --mpi=pmi2: the ranks are MPICH's"
+fi
+
 # ---- srun without a PMI that MPI knows: an error of every task, at once
 rc=0
 srun --nodes 4 --mpi=none "$DTRAIN" "$config" run.name=alone >"$work/log" 2>&1 || rc=$?
