@@ -269,7 +269,10 @@ static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *job
     // the signal came before mpirun, or a rank, could take it: nothing had begun
     if (st == DT_OK && (jobs->asked || *more) && dt_cli_exit_of(*code) == LAUNCH_EARLY) *code = DT_E_PREEMPTED;
     if (*code == MPIRUN_LOST_HOST) *code = DT_E_PEER;
-    if (mpi && *code > DT_E_NUMERIC && *code <= SIGSYS && dt_cli_mpi() == DT_MPI_MPICH) *code += 128;
+    if (!mpi || dt_cli_mpi() != DT_MPI_MPICH) return st;
+    if (*code > DT_E_NUMERIC && *code <= SIGSYS) *code += 128;
+    // after a signal it may lose the ranks' code
+    if (*code == DT_OK && jobs->asked && !is_finished(s)) *code = DT_E_PREEMPTED;
     return st;
 }
 
