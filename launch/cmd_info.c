@@ -7,6 +7,8 @@
 #include "base/thread.h"
 #include "onnx/onnx_import.h"
 
+#include "revision.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +54,7 @@ static dt_status info_run(const dt_cli_words *w) {
             printf("%.*s\n", (int)strcspn(p, " "), p);
         return DT_OK;
     }
-    printf("dtrain   %s\n", DTRAIN_VERSION);
+    printf("dtrain   %s%s%s\n", DTRAIN_VERSION, *DTRAIN_REVISION ? ", git " : "", DTRAIN_REVISION);
     // on the machine: affinity or a cgroup may leave fewer
     printf("cores    %d usable of %ld\n", dt_usable_cores(), sysconf(_SC_NPROCESSORS_ONLN));
     print_cpu();
