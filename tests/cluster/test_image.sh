@@ -20,7 +20,10 @@ rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/bas
 from=$(b from scratch)
 b add -q "$from" "$work/base" / >"$work/log" 2>&1 || fail "the base"
 b commit -q "$from" localhost/base >"$work/log" 2>&1 || fail "the base"
-(cd "$SOURCE" && b build -f launch/docker/Dockerfile --build-arg BASE=localhost/base --build-arg REVISION=test \
+# from what a release's tarball holds
+mkdir "$work/source"
+git -C "$SOURCE" archive HEAD | tar -x -C "$work/source" || fail "git archive"
+(cd "$work/source" && b build -f launch/docker/Dockerfile --build-arg BASE=localhost/base --build-arg REVISION=test \
     --ulimit nofile=1024:1024 -t localhost/dtrain .) >"$work/log" 2>&1 || fail "buildah build"
 
 image=$(b from --pull-never localhost/dtrain)
