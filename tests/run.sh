@@ -48,6 +48,12 @@ if [ "$what" = all ]; then
         touch "$sky/complete"; } >"$PWD/.cache/sky.log" 2>&1; then
         export SKY_PYTHON=$sky/bin/python
     fi
+    # Intel MPI for mpi/test_mpich: as large
+    impi=$PWD/.cache/impi-venv
+    if [ -e "$impi/complete" ] || { python3 -m venv "$impi" && "$impi/bin/pip" -q install impi-rt &&
+        touch "$impi/complete"; } >"$PWD/.cache/impi.log" 2>&1; then
+        export IMPI=$impi
+    fi
 fi
 
 if [ "$what" != quick ]; then
@@ -77,7 +83,7 @@ if grep -q 'warning' .cache/build.log; then
     exit 1
 fi
 if [ "$what" = quick ]; then
-    run_suite build -L '^(unit|e2e|golden|lint)$' -E 'e2e/test_(tutorial|how_to)$' # which run the pages of docs/
+    run_suite build -L '^(unit|e2e|golden|lint)$' -E 'e2e/test_(tutorial|how_to|release)$' # which run the pages of docs/, and build
     exit
 fi
 # As on a CPU that has AVX2 and no more: what is compared with PyTorch, what asks for bf16 or int8, and what must learn. Ops

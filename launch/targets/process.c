@@ -334,10 +334,10 @@ dt_mpi dt_cli_mpi(void) {
 const char **dt_cli_rank_words(int n_ranks, const char *const *words) {
     static char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", n_ranks);
-    // binding a rank to one core would leave it one thread; dtrain divides the cores itself. In a job of a scheduler MPICH's
-    // takes the hosts that it is given
+    // binding a rank to one core would leave it one thread; dtrain divides the cores itself. MPICH's takes the hosts that it
+    // is given also in a job of a scheduler, and Intel's mpirun is a script, which a signal would end
     const char *const open[] = {"mpirun", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", "-np", ranks};
-    const char *const mpich[] = {"mpirun", "-launcher", "fork", "-hosts", "localhost", "-np", ranks};
+    const char *const mpich[] = {"mpiexec.hydra", "-launcher", "fork", "-hosts", "localhost", "-np", ranks};
     const char *const *mpi = dt_cli_mpi() == DT_MPI_MPICH ? mpich : open;
     const size_t n_mpi = n_ranks > 1 ? sizeof open / sizeof *open : 0;
     size_t n_words = 0;

@@ -262,7 +262,7 @@ static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *job
     dt_status st = dt_cli_jobs_start(jobs, argv, out, err, &slot);
     if (out != 1) close(out);
     if (err != 2 && err != out) close(err);
-    const bool mpi = strcmp(argv[0], "mpirun") == 0;
+    const bool mpi = strcmp(argv[0], dt_cli_program()) != 0; // else a single rank
     *more = st == DT_OK && wait_for_end(s, jobs, mpi, code);
     end_relay(relays[0]);
     end_relay(relays[1]);

@@ -57,25 +57,31 @@ same open2 killed
 # -- dtrain launch local, where mpirun is MPICH's, also in a job of a scheduler whose hosts are others
 mkdir "$work/bin"
 ln -s "$(realpath "$mpich")" "$work/bin/mpirun"
-ln -s "$(dirname "$(realpath "$mpich")")/hydra_pmi_proxy" "$work/bin/" # looked for beside it
 export PATH=$work/bin:$PATH
 launch=("$DTRAIN" launch local -n 2 "${job[@]:1}")
-[[ $("${launch[@]}" --print) = *"mpirun -launcher fork -hosts localhost -np 2 "* ]] || fail "$("${launch[@]}" --print)"
+term() { # NAME: launch local passes TERM on as USR1
+    DTRAIN_FAILPOINT=step:3:stop "${launch[@]}" run.name="$1" >"$work/out" 2>"$work/log" &
+    pid=$!
+    launched_have_stopped() {
+        local p
+        mapfile -t stopped < <(pgrep -f "^$DTRAIN train .*run.name=$1( |\$)")
+        [ ${#stopped[@]} = 2 ] && for p in "${stopped[@]}"; do grep -qs '^State:.T' "/proc/$p/status" || return 1; done
+    }
+    wait_until launched_have_stopped "$1"
+    kill -TERM $pid
+    for p in "${stopped[@]}"; do wait_until is_pending USR1 "$p"; done
+    kill -CONT "${stopped[@]}"
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 75 ] && grep -q "stopped after step .*SIGUSR1; saved" "$work/log" || fail "TERM to launch local: exit $rc"
+}
+[[ $("${launch[@]}" --print) = *"mpiexec.hydra -launcher fork -hosts localhost -np 2 "* ]] || fail "$("${launch[@]}" --print)"
 SLURM_JOB_ID=4 SLURM_JOBID=4 SLURM_NODELIST=nowhere.invalid SLURM_NNODES=1 SLURM_TASKS_PER_NODE=2 exits 0 '' "${launch[@]}" run.name=local
 same open2 local
 DTRAIN_FAILPOINT=step:6:kill exits 0 'a rank ended by signal 9, Killed (code 137)' "${launch[@]}" run.name=again checkpoint.every="4 steps" \
     checkpoint.async=false --restarts 9
 same open2 again
-DTRAIN_FAILPOINT=step:3:stop "${launch[@]}" run.name=local_term >"$work/out" 2>"$work/log" &
-pid=$!
-launched_have_stopped() { read -r mpirun <<<"$(children $pid 2>/dev/null)" && read -r proxy <<<"$(children "${mpirun:-none}" 2>/dev/null)" && pid=$proxy have_stopped 2; }
-wait_until launched_have_stopped
-kill -TERM $pid
-for p in "${stopped[@]}"; do wait_until is_pending USR1 "$p"; done
-kill -CONT "${stopped[@]}"
-rc=0
-wait $pid || rc=$?
-[ $rc = 75 ] || fail "TERM to launch local: exit $rc"
+term local_term
 exits 2 "mpirun here is MPICH's" "$DTRAIN" launch hosts --hosts "$(hostname):2" "$config"
 PATH=${PATH#*:}
 
@@ -100,6 +106,7 @@ if [ -n "${IMPI:-}" ]; then
     same open2 intel2
     exits 0 '' "$DTRAIN" launch local -n 2 "${job[@]:1}" run.name=intel_local
     same open2 intel_local
+    term intel_term
     exits 75 '' "$IMPI/bin/mpirun" -np 2 "${job[@]}" run.name=intel_stops run.stop_at=3
 else
     echo "Intel MPI left out: IMPI is not set"
