@@ -52,4 +52,17 @@ inside mpirun --oversubscribe --bind-to none -np 2 dtrain configs/fusion.yaml ${
     fail "the quick start's training inside"
 grep -q '"split":"test"' "$work/out" || fail "no test metrics"
 tail -n 1 "$work/out" | cut -c1-120
+
+# what Apptainer would do by its definition, as steps of buildah's
+spython=$(dirname "$(command -v "$python")")/spython
+if [ -x "$spython" ]; then
+    "$spython" recipe --parser singularity "$work/source/launch/docker/dtrain.def" |
+        sed '/^HEALTHCHECK/d; /^CMD/d; s/^FROM .*/FROM localhost\/base/; /^LABEL/s/ \([^ ]*\)$/="\1"/' >"$work/source/Steps"
+    (cd "$work/source" && b build -f Steps --ulimit nofile=1024:1024 -t localhost/definition .) >"$work/log" 2>&1 || fail "dtrain.def"
+    image=$(b from --pull-never localhost/definition)
+    inside dtrain configs/fusion.yaml run.name=definition train.max_steps=2 >"$work/out" 2>"$work/log" || fail "training by dtrain.def's image"
+    grep -q '"split":"test"' "$work/out" || fail "no test metrics by dtrain.def's image"
+else
+    echo "Apptainer's definition left out: no spython"
+fi
 echo "image of $mib MiB: user 1000, no compiler, trains the quick start"
