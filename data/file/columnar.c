@@ -1,4 +1,4 @@
-// columnar.c: what the formats of columns share: opening, unpacking pages, values as text, reading bytes again.
+// columnar.c: what is not a matter of the format: opening, unpacking pages, values as text, reading bytes again.
 //
 // Whatever a file states is checked before it is added, multiplied or allocated. A page states its size unpacked: a page
 // of more than FREE_BYTES that claims to be MOST_RATIO times as large as its packed bytes is taken for a decompression
@@ -42,10 +42,7 @@ dt_status dt_columnar_open_blob(dt_columnar **out, const dt_blob *blob) {
     pthread_mutex_init(&t->lock, NULL);
     t->blob = *blob;
     t->blob.path = dt_arena_strdup(&t->arena, blob->path);
-    uint8_t head[6] = {0};
-    if (blob->n_bytes > 8 && dt_blob_read(blob, 0, head, sizeof head) != DT_OK) dt_error_clear(); // the format says it
-    const bool is_file = memcmp(head, "ARROW1", 6) == 0, is_stream = dt_le32(head) == UINT32_MAX;
-    dt_status st = is_file || is_stream ? dt_arrow_open(t, is_file ? 8 : 0) : dt_parquet_open(t);
+    dt_status st = dt_parquet_open(t);
     for (uint32_t i = 0; i < t->n_columns && st == DT_OK; i++)
         for (uint32_t k = 0; k < i && st == DT_OK; k++)
             if (strcmp(t->columns[i].name, t->columns[k].name) == 0)
@@ -60,6 +57,9 @@ dt_status dt_columnar_open_blob(dt_columnar **out, const dt_blob *blob) {
 dt_status dt_columnar_open(dt_columnar **out, const char *path) {
     dt_blob blob;
     *out = NULL;
+    const dt_kind *kind = dt_kind_unread(path);
+    if (kind && kind->id == DT_KIND_ID_arrow)
+        return dt_fail(DT_E_DATA, "%s: Arrow IPC, which is not read: %s", path, kind->tool);
     DT_TRY(dt_blob_open(&blob, path));
     return dt_columnar_open_blob(out, &blob);
 }
@@ -316,5 +316,5 @@ dt_status dt_columnar_text(const dt_columnar *t, const dt_columnar_column *c, co
 
 dt_status dt_columnar_each(dt_columnar *t, const dt_columnar_column *c, dt_columnar_visit visit, void *arg) {
     if (c->type == DT_COLUMNAR_NULL || c->type == DT_COLUMNAR_UNREAD) return DT_OK;
-    return t->each(t, c, visit, arg);
+    return dt_parquet_each(t, c, visit, arg);
 }

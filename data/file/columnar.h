@@ -1,4 +1,4 @@
-// columnar.h: tables that other programs keep by columns. What a format is stays in its file (parquet.c); a reader of
+// columnar.h: tables that other programs keep by columns. The format stays in its file (parquet.c); a reader of
 // tables sees columns of named types, and visits the values of one column after the other.
 //
 // Columns are flat, or fields of one level of structs ("image.bytes"). Other columns (lists, maps, structs in structs) are
@@ -37,7 +37,7 @@ typedef struct dt_columnar_column {
     const char *what;
     const char **classes; // names of a class label's numbers, as Hugging Face keeps them; or NULL
     uint32_t n_classes;
-    uint32_t leaf, levels, parent, offset_bytes; // the format's own
+    uint32_t leaf, levels; // the format's own
 } dt_columnar_column;
 
 typedef enum dt_columnar_codec { DT_CODEC_NONE, DT_CODEC_SNAPPY, DT_CODEC_GZIP, DT_CODEC_ZSTD } dt_columnar_codec;
@@ -65,9 +65,7 @@ typedef struct dt_columnar {
     dt_columnar_column *columns;
     uint32_t n_columns;
     uint64_t n_rows;
-    // of the format
-    dt_status (*each)(struct dt_columnar *t, const dt_columnar_column *c, dt_columnar_visit visit, void *arg);
-    void *format;
+    void *format;            // the format's own
     dt_columnar_page *pages; // with values of BYTES
     uint32_t n_pages;
     // pages that were read again
@@ -80,7 +78,7 @@ typedef struct dt_columnar {
     uint64_t n_used;
 } dt_columnar;
 
-// Whether a name, or a pattern, is one of such files.
+// Whether a name, or a pattern, is one of such files, Arrow's with them, which are refused by name.
 bool dt_columnar_is_name(const char *path);
 // DT_E_DATA: damaged, or a kind of file that is not read.
 dt_status dt_columnar_open(dt_columnar **out, const char *path);
@@ -104,7 +102,7 @@ double dt_f16_value(uint16_t h);
 // ---- for formats --------------------------------------------------------------------------------------------------
 
 dt_status dt_parquet_open(dt_columnar *t);
-dt_status dt_arrow_open(dt_columnar *t, uint64_t at); // of its first message
+dt_status dt_parquet_each(dt_columnar *t, const dt_columnar_column *c, dt_columnar_visit visit, void *arg);
 // Adds a column NAME or NAME.FIELD, which is copied; the pointer lasts until the next.
 dt_columnar_column *dt_columnar_add(dt_columnar *t, dt_span name, const dt_span *field);
 // Takes the names of classes from a file's metadata, if its key is "huggingface".

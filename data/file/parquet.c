@@ -607,7 +607,7 @@ static dt_status read_pages(reading *r, uint64_t n_rows) {
     return DT_OK;
 }
 
-static dt_status parquet_each(dt_columnar *t, const dt_columnar_column *c, dt_columnar_visit visit, void *arg) {
+dt_status dt_parquet_each(dt_columnar *t, const dt_columnar_column *c, dt_columnar_visit visit, void *arg) {
     const parquet *p = t->format;
     reading r = {.p = p, .c = c, .visit = visit, .arg = arg};
     dt_status st = DT_OK;
@@ -637,7 +637,6 @@ dt_status dt_parquet_open(dt_columnar *t) {
     parquet *p = t->format = dt_arena_alloc(&t->arena, sizeof *p);
     thrift bytes = {(const uint8_t *)footer, (const uint8_t *)footer + n_footer, false};
     *p = (parquet){.t = t};
-    t->each = parquet_each;
     const dt_status st = read_footer(p, bytes);
     free(footer); // the names of elements were copied
     return st;

@@ -4,7 +4,6 @@ import datetime
 import decimal
 import io
 import os
-import struct
 
 import datasets
 import duckdb
@@ -71,26 +70,6 @@ features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(n
 photos = datasets.Dataset.from_dict({"image": [image(k) for k in range(4)], "label": [0, 1, -1, 1], "boxes": [[k] for k in range(4)]},
                                     features=features)
 photos.to_parquet("images.parquet")
-
-plain = arrow.set_column(5, "c", arrow["c"].cast(pa.large_string())).set_column(9, "price", arrow["price"].cast(pa.float64()))
-with pa.OSFile("stream.arrow", "wb") as f, pa.ipc.new_stream(f, plain.schema) as out: # as datasets writes
-    out.write_table(plain, max_chunksize=16)
-with pa.OSFile("file.arrow", "wb") as f, pa.ipc.new_file(f, plain.schema) as out:
-    out.write_table(plain)
-with pa.OSFile("images.arrow", "wb") as f, pa.ipc.new_stream(f, photos.data.schema) as out:
-    out.write_table(photos.data.table)
-with open("images.arrow", "rb") as f, open("refused_batch_first.arrow", "wb") as out: # its batch, of no buffers, comes first
-    m = [pa.ipc.read_message(f) for _ in range(2)]
-    ends = [len(x.serialize()) for x in m]
-    f.seek(0)
-    schema, batch, rest = f.read(ends[0]), bytearray(f.read(ends[1])), f.read()
-    n = batch.index(struct.pack("<IQQ", 13, 0, 0))
-    batch[n:n + 4] = bytes(4)
-    out.write(batch + schema + rest)
-with pa.OSFile("refused_lz4.arrow", "wb") as f, pa.ipc.new_file(f, plain.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as out:
-    out.write_table(plain)
-with pa.OSFile("refused_view.arrow", "wb") as f, pa.ipc.new_file(f, pa.schema([("x", pa.string_view())])) as out:
-    pass
 
 one = pa.table({"x": [1, 2, 3]})
 pq.write_table(one, "refused_brotli.parquet", compression="brotli")
