@@ -137,6 +137,18 @@ def read_export():
         print(name, "reads", len(rows), "rows")
 
 
+def nulls():
+    """Rows without bytes, and rows that all have the same: a few kilobytes each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    n = 1 << 24
+    none = pa.nulls(n, pa.binary())
+    pq.write_table(pa.table({"a": none, "b": none, "c": none}), "nulls.parquet")
+    same = pa.DictionaryArray.from_arrays(pa.Array.from_buffers(
+        pa.int32(), n, [None, pa.py_buffer(bytes(4 * n))]), pa.array([b"x"]))
+    pq.write_table(pa.table({"a": same}), "same.parquet")
+
+
 def refused():
     import pyarrow as pa
     import pyarrow.parquet as pq
