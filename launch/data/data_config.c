@@ -63,6 +63,7 @@ typedef struct column {
     int id;
     uint32_t n_values, least, most; // records of a value
     bool is_class, is_number, is_group, is_part;
+    bool is_whole; // a class, by few values, that are whole numbers
 } column;
 
 typedef struct plan {
@@ -346,6 +347,7 @@ static void add_column(plan *p, int k) {
     col->is_part = data_config_is_one_of(PARTS, col->name);
     col->is_group = several && col->n_values * 2 <= n_with && data_config_is_one_of(GROUPS, col->name);
     col->is_class = several && col->n_values * 4 <= n_with && !neither && !is_real && !col->is_part;
+    col->is_whole = col->is_class && a.is_number;
     p->n_col += n_with * 10ull >= p->n_used * 9ull; // few records lack it
 }
 
@@ -387,6 +389,13 @@ static int likelihood(const plan *p, const column *c, const char *wanted) {
     return c->is_group ? 1 : 2;
 }
 
+// Beside a number to predict: numbers, and whole ones of few values (rooms), but no identity.
+static bool is_number_input(const plan *p, const column *c) {
+    const bool counts =
+        p->target && c->is_whole && !c->is_group && c != p->pairs && !data_config_is_one_of(LABELS, c->name);
+    return c != p->target && (c->is_number || counts);
+}
+
 static dt_status choose_target(plan *p, const char *wanted) {
     int best = 0;
     for (int k = 0; k < p->n_col; k++) {
@@ -403,7 +412,7 @@ static dt_status choose_target(plan *p, const char *wanted) {
     // the numbers beside a number are inputs; without another target they are the target
     p->n_numbers = 0;
     for (int k = 0; k < p->n_col && (!p->target || p->target->is_number) && p->n_numbers < DT_MAX_NORMALIZE; k++)
-        if (p->col[k].is_number && &p->col[k] != p->target) p->numbers[p->n_numbers++] = &p->col[k];
+        if (is_number_input(p, &p->col[k])) p->numbers[p->n_numbers++] = &p->col[k];
     if (!p->target && p->n_numbers == 1) p->target = p->numbers[--p->n_numbers];
     return DT_OK;
 }
@@ -414,7 +423,7 @@ static bool is_class_target(const plan *p) {
 
 // A class beside a number to predict, which new samples may have: no identity, and not what the set is of.
 static bool is_class_input(const plan *p, const column *c) {
-    return p->target && p->target->is_number && c->is_class && !c->is_group && c != p->pairs &&
+    return p->target && p->target->is_number && c->is_class && !c->is_whole && !c->is_group && c != p->pairs &&
            !data_config_is_one_of(LABELS, c->name);
 }
 
@@ -484,7 +493,7 @@ static void write_sound(plan *p, const input *in) {
     const bool series = in->form == LAUNCH_SERIES;
     if (series) SAY(6, "channels: %d\tcolumns of a series", in->channels);
     if (in->rate == 0) {
-        SAY(6, "rate: 1\tundecided: files do not tell; with the sensor's rate in Hz, seconds are seconds");
+        SAY(6, "rate: 1\tundecided: files do not state it: write the sensor's rate in Hz, and seconds to match");
         SAY(6, "seconds: %.0f\tthe median length in samples; training takes random windows", fmin(in->length, 4096));
     } else {
         SAY(6, "rate: %.6g\t%s", in->rate, series ? "that of the files" : "the nearest usual one, at most 16000");

@@ -42,7 +42,7 @@ def sound(path, tone, rate):
 
 
 def make():
-    houses = ["name,rooms,area,zone,price"]
+    houses = ["name,rooms,area,zone,floors,price"]
     iris, prices = ["a,b,species"], ["area,age_of_roof,kind,price"]
     for i in range(120):
         c = i % 2
@@ -60,7 +60,7 @@ def make():
             picture(f"eyes/{eye}/{('old', 'young')[c]}_{i}.bmp", (shade, 120, 60 + 100 * c), 24, 24)
         rooms, area = 1 + i % 5, 50 + i
         picture(f"houses/{i}.bmp", (60 + i, 120, 100), 32, 32)
-        houses.append(f"{i}.bmp,{'' if i == 7 else rooms + 0.5},{area}.25,zone {i % 3},{1000 * area + 500 * rooms}.5")
+        houses.append(f"{i}.bmp,{'' if i == 7 else rooms + 0.5},{area}.25,zone {i % 3},{1 + i % 4},{1000 * area + 500 * rooms}.5")
         iris.append(f"{draw.gauss(c * 4, 1):.3f},{draw.gauss(0, 1):.3f},{('setosa', 'virginica')[c]}")
         prices.append(f"{area}.5,{i % 7},{'flat' if i % 3 else 'villa'},{3000 * area}.5")
     put("alone/one/1.pgm", b"P5 1 1 255\n0")

@@ -36,7 +36,7 @@ packed digits digits.tar --pattern '{split}/{digit}_{n}.pgm'
 sets=()
 three digits accuracy 0.7 80 'channels: 1 ' "test: \"split = 'test'\"" 'letters or digits' 'size: [56, 56]' '!flip:'
 packed wrist wrist.tar --pattern '{motion}_{person}_{n}.csv'
-three wrist accuracy 0.8 40 'unit: person' 'name: cnn1d' 'channels: 3 ' 'rate: 1 # undecided' 'seconds: 200 '
+three wrist accuracy 0.8 40 'unit: person' 'name: cnn1d' 'channels: 3 ' 'rate: 1 # undecided: files do not state it: write the' 'seconds: 200 '
 packed wrist windows.tar --pattern '{motion}_{person}_{n}.csv' --segment 8.16 --rate 12.5
 three windows accuracy 0.8 40 'rate: 12.5 ' 'seconds: 8.16 '
 packed brain brain.tar --pattern '{state}_{n}.edf'
@@ -51,11 +51,11 @@ three maps accuracy 0.8 40 'layout: chw' 'channels: 2 ' 'dtype: f32' '!flip:'
 packed eyes eyes.tar --pattern 'left/{age_class}_{id}.bmp|right/{age_class}_{id}.bmp' --group id
 three eyes accuracy 0.8 30 'left:' 'right:' 'name: fusion' '!view:'
 packed houses houses.tar --join tables/houses.csv
-three houses price.mae 9000 30 'price: {kind: real' 'source: [area, rooms]' 'targets: {price: {loss: smooth_l1}}' '!flip:' \
+three houses price.mae 9000 30 'price: {kind: real' 'source: [floors, area, rooms]' 'targets: {price: {loss: smooth_l1}}' '!flip:' \
     'zone: {kind: class, source: zone, input: embedding}'
 exits 0 "first is 7 (it has no 'rooms'; data.columns can fill it: case when" "$DTRAIN" check houses.yaml
 exits 0 '' "$DTRAIN" check houses.yaml 'data.columns={r: "case when rooms is null then 0 else rooms end"}' \
-    data.fields.columns.source='[area, r]'
+    data.fields.columns.source='[floors, area, r]'
 grep -q '120 samples' out || fail "a filled value does not count: $(cat out)"
 packed tables/iris.csv iris.tar --rows species
 three iris accuracy 0.8 60 'kind: vector' 'size: 2 ' 'normalize: auto' 'name: mlp'
