@@ -426,6 +426,34 @@ static void end_farewell(void) {
 }
 
 // ---- the whole ------------------------------------------------------------------------------------------
+// Folders of persons whose files are called "walk_3.csv": of each folder and all of them, several names begin alike.
+static void pack_log_classes_in_names(const dt_raw *r) {
+    enum { MOST = 50, BYTES = 32 };
+    char word[MOST][BYTES], list[256] = "";
+    bool *seen = dt_xcalloc((size_t)r->n_classes * MOST, sizeof *seen);
+    int n_words = 0, n_seen = 0;
+    const char *base = "", *separator = base;
+    for (size_t i = 0; i < r->n && n_words < MOST; i++) {
+        base = dt_path_base(r->items[i].name);
+        const int n = (int)strspn(base, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+        separator = base + n;
+        int k = n == 0 || n >= BYTES || (*separator != '_' && *separator != '-') ? MOST : 0;
+        while (k < n_words && (strncmp(word[k], base, (size_t)n) != 0 || word[k][n])) k++;
+        if (k >= n_words) n_words = k < MOST ? k + 1 : MOST;
+        if (k == MOST) break;
+        snprintf(word[k], BYTES, "%.*s", n, base);
+        bool *of = &seen[r->items[i].label * MOST + k];
+        n_seen += !*of;
+        *of = true;
+    }
+    for (int k = 0; k < n_words && n_words < MOST; k++) dt_text_list(list, sizeof list, word[k]);
+    if (n_words > 1 && n_words < MOST && n_seen > n_words && n_seen > r->n_classes)
+        dt_info("names begin with %s: where these are the classes, and folders persons or places, pack with --pattern "
+                "'{person}/{label}%c{n}%s'",
+                list, *separator, strrchr(base, '.') ? strrchr(base, '.') : "");
+    free(seen);
+}
+
 // Says where columns come from, if the user has not said it.
 static void pack_log_names(const packing *p) {
     const dt_raw *r = &p->raw;
@@ -436,7 +464,7 @@ static void pack_log_names(const packing *p) {
     if (r->by_known_pattern)
         dt_info("columns from file names: %s", columns);
     else if (r->n_classes)
-        dt_info("classes from folders: column label, %d classes", r->n_classes);
+        dt_info("classes from folders: column label, %d classes", r->n_classes), pack_log_classes_in_names(r);
     else if (r->table.n_columns == 0)
         dt_info("no file lies in a folder of a class, so records have no label; add columns with --pattern or --join");
 }

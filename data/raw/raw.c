@@ -16,6 +16,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -287,6 +288,22 @@ static dt_status find_items(dt_raw_found *f, const char *source, const dt_raw_op
     return dt_raw_find_tar(f, source);
 }
 
+// Tables of rows, by their names: as series each would be one record.
+static dt_status check_tables(const dt_raw *r) {
+    static const char PARTS[] = "train|test|val|valid|validation|dev";
+    for (size_t i = 0; i < r->n; i++) {
+        const char *base = dt_path_base(r->items[i].name);
+        char stem[16];
+        snprintf(stem, sizeof stem, "%.*s", (int)strcspn(base, "."), base);
+        if (dt_word_index(PARTS, stem) < 0 || !dt_text_ends(base, ".csv|.tsv|.txt")) return DT_OK;
+    }
+    char *path = dt_raw_path(r, r->items);
+    dt_fail(DT_E_USAGE, "%s: a table of rows, by its name: `dtrain pack %s OUT --rows COLUMN` makes its rows records",
+            path, path);
+    free(path);
+    return DT_E_USAGE;
+}
+
 static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog *set, const dt_raw_opts *o,
                            dt_table *table) {
     dt_raw *r = f->raw;
@@ -309,6 +326,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         free(left_out);
         return DT_E_DATA;
     }
+    if (r->kind == DT_RAW_FOLDER) DT_TRY(check_tables(r));
     // UINT32_MAX marks a row that is left out, and row is 32 bits
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     // items of a list have the rows of their table
@@ -345,7 +363,7 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, co
     dt_columns_init(&out->table, DT_MAX_COLUMNS, true); // true: equal texts are stored once
     out->source = dt_arena_strdup(&out->arena, source);
     if (!o) o = &DEFAULTS;
-    dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty, .skip_bad = o->skip_bad};
+    dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty, .skip_bad = o->skip_bad, .join = o->join};
     dt_status st = make_list(&f, source, set, o, &table);
     dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out); // an error leaves nothing to free

@@ -180,6 +180,7 @@ dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c
 typedef struct dt_raw_found {
     dt_raw *raw;
     bool keep_empty, skip_bad;
+    const char *join;            // tables, a line each: no data where they lie in the folder
     int64_t tar_mtime_ns;        // of all files of a tar
     const char *hidden;          // the last that was left out of it as such
     size_t n_strip;              // bytes of names: the folders that all files share

@@ -33,7 +33,7 @@
 //
 // A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
 // begins with numbers, so that label tables and notes are left out. Numbers below a line of names are series where
-// nothing else is data, and a table of the other files elsewhere.
+// nothing else is data, and a table of the other files elsewhere. A table that is joined is none of the data.
 
 // bytes that kinds are told by; threads; items that a thread takes at once; folders in folders
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
@@ -310,6 +310,23 @@ static dt_status open_root(dt_raw *r, const char *path, int flags) {
     return r->root_fd >= 0 ? DT_OK : dt_io_read_error(path, "open", errno, DT_E_DATA);
 }
 
+static void leave_out_joined(dt_raw *r, const char *join) {
+    char *root = realpath(r->root, NULL), *paths = dt_xstrdup(join), *save = NULL;
+    const size_t n = root ? strlen(root) : 0;
+    for (char *p = strtok_r(paths, "\n", &save); p && root; p = strtok_r(NULL, "\n", &save)) {
+        char *at = realpath(p, NULL);
+        const bool inside = at && strncmp(at, root, n) == 0 && at[n] == '/';
+        for (size_t i = 0; i < r->n && inside; i++)
+            if (strcmp(r->items[i].name, at + n + 1) == 0) {
+                dt_raw_leave_out(r, DT_RAW_NO_SAMPLE, r->items[i].name);
+                r->items[i] = r->items[--r->n]; // they are sorted later
+            }
+        free(at);
+    }
+    free(root);
+    free(paths);
+}
+
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;
     char *root = dt_arena_strdup(&r->arena, path);
@@ -319,6 +336,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     DT_TRY(open_root(r, root, O_DIRECTORY));
     // a walk in the order of the file system: sorted later
     DT_TRY(list_folder(f, &(walked_folder){.prefix = ""}));
+    if (f->join) leave_out_joined(r, f->join);
     DT_TRY(stat_all(r));
     return keep_data(f);
 }

@@ -106,6 +106,20 @@ expect 0 "links: left out: 1 hidden (.git), 2 links that lead to no file (cat/b.
 
 # -- where columns come from
 expect 0 "classes from folders: column label, 2 classes" "$dtrain" pack raw h.tar
+grep -qF "names begin with cat, dog: where these are the classes, and folders persons or places, pack with --pattern '{person}/{label}_{n}.pgm'" \
+    out.txt || fail "classes in names: $(cat out.txt)"
+for name in cat/cat_1 cat/cat_2 dog/dog_1 dog/x-1; do picture alike/$name.pgm $name; done
+expect 0 "column label, 2 classes" "$dtrain" pack alike alike.tar
+! grep -q "names begin with" out.txt || fail "names of classes: $(cat out.txt)"
+# tables: one that is joined is none of the data, and train and test sets hold rows
+mkdir series && for i in 1 2 3; do printf 'x,y\n1,2\n3,%s\n' $i >series/$i.csv; done
+printf 'id,age\n1,30\n2,40\n3,50\n' >series/ages.csv
+expect 0 "packed 3 records" "$dtrain" pack series series.tar --join ./series/../series/ages.csv --join-on id
+expect 0 "packed 4 records" "$dtrain" pack series four.tar
+mkdir kaggle && printf 'x,y\n1,2\n' | tee kaggle/train.csv >kaggle/test.csv
+expect 2 ".csv OUT --rows COLUMN\` makes its rows records" "$dtrain" pack kaggle rows.tar
+cp series/1.csv kaggle/walk.csv
+expect 0 "packed 3 records" "$dtrain" pack kaggle rows.tar
 "$dtrain" synth biometric bio --n 1 --impressions 1 2>/dev/null
 expect 0 "columns from file names: " "$dtrain" pack bio i.tar
 mkdir flat && picture flat/a.pgm && picture flat/b.pgm abce
