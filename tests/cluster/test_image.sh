@@ -41,7 +41,7 @@ chroot "$root" apt-get check >"$work/log" 2>&1 || fail "apt does not work in the
 diff -r "$root/opt/dtrain/packages" "$root/var/lib/dpkg/status.d" >"$work/log" || fail "no records of the libraries"
 [ "$(grep -l '^Version: ' "$root"/var/lib/dpkg/status.d/* | wc -l)" -ge 15 ] && [ -e "$root/var/lib/dpkg/status.d/dtrain" ] || fail "no records"
 
-inside() { b run --user 1000:1000 --volume "$work/data:/data" "$image" -- "$@"; }
+inside() { b run --user 1000:1000 --workingdir /data --volume "$work/data:/data" "$image" -- "$@"; }
 mkdir -p "$work/data"
 chown 1000:1000 "$work/data"
 cp -r "$SOURCE/configs" "$work/data/"
