@@ -398,6 +398,28 @@ static void dataset_read_options(dt_data *d, const dt_config *c, int rank_worker
     d->facts.fix_slots = !c->data.prefetch.is_auto;
 }
 
+// Pixels, and what a decoder holds beside them: 16-bit samples of a PNG, more than the coefficients of a progressive JPEG;
+// of arrays floats, a plane of them and the file's values.
+static size_t dataset_decode_bytes(const dt_data *d) {
+    enum { OF_PICTURE = 3 + 8, OF_ARRAY = 4 + 8 };
+    const dt_columns *table = &d->reader->catalog->table;
+    const int w = dt_columns_find(table, "width", DT_NUMBER_COLUMN),
+              h = dt_columns_find(table, "height", DT_NUMBER_COLUMN);
+    size_t most = 0;
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field *f = &d->fields.f[i];
+        if (f->kind != DT_FIELD_image || f->absent) continue;
+        const double limit = f->max_pixels ? (double)f->max_pixels : DT_MAX_PIXELS;
+        const size_t channels = (size_t)d->fields.info[i].sample_shape.d[2];
+        double pixels = w < 0 || h < 0 ? limit : 1;
+        for (uint32_t r = 0; w >= 0 && h >= 0 && r < d->reader->catalog->n_records; r++)
+            pixels = fmax(pixels, table->columns[w].number[r] * table->columns[h].number[r]); // NaN: not known
+        const size_t n = (size_t)fmin(pixels, limit) * (f->array.f32 ? OF_ARRAY + 4 * channels : OF_PICTURE);
+        most = n > most ? n : most;
+    }
+    return most * (size_t)d->n_workers;
+}
+
 static int64_t n_samples(const dt_dataset *base, dt_split split) {
     const dt_data *d = base->self;
     return d->splits.n[split];
@@ -649,6 +671,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
                            .fingerprint = fingerprint(d),
                            .hashed = has_hashes(d->reader->catalog),
                            .n_left_out = d->base.n_left_out,
+                           .decode_bytes = dataset_decode_bytes(d),
                            .n_samples = n_samples,
                            .records = records,
                            .picture = dt_data_picture,

@@ -40,17 +40,29 @@ void dt_decoder_destroy(dt_decoder *d) {
     free(d);
 }
 
-dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
-    const dt_image_want *w = s->want;
+static dt_status check_size(const dt_image_want *w, int64_t width, int64_t height, int64_t most) {
+    const uint64_t limit = (uint64_t)(w->max_pixels > 0 ? w->max_pixels : most);
     size_t n_pixels;
     if (width <= 0 || height <= 0)
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels", (long long)width, (long long)height);
-    if (!dt_stated_size((uint64_t)width, (uint64_t)height, DT_MAX_PIXELS, &n_pixels))
-        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels: more than the limit of %d million", (long long)width,
-                       (long long)height, DT_MAX_PIXELS >> 20);
-    if (!dt_stated_size(n_pixels, (uint64_t)w->channels, 3ull * DT_MAX_PIXELS, &n_pixels))
+    if (!dt_stated_size((uint64_t)width, (uint64_t)height, limit, &n_pixels))
+        return dt_fail(DT_E_DATA,
+                       "an image of %lld x %lld pixels: more than the limit of %llu%s; data.max_pixels sets another, "
+                       "data.on_error: skip and pack --on-error skip leave such records out",
+                       (long long)width, (long long)height, (unsigned long long)limit,
+                       w->max_pixels == 0 && most == DT_MAX_PIXELS
+                           ? " for what is decoded as a whole (JPEG of one scan and PNG without interlacing that are "
+                             "resized are not)"
+                           : "");
+    if (!dt_stated_size(n_pixels, (uint64_t)w->channels, 3 * limit, &n_pixels))
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large", (long long)width,
                        (long long)height, w->channels);
+    return DT_OK;
+}
+
+static dt_status image_begin(const dt_image_sink *s, int64_t width, int64_t height, int64_t most, dt_image *out) {
+    const dt_image_want *w = s->want;
+    DT_TRY(check_size(w, width, height, most));
     *out = (dt_image){.width = (int)width,
                       .height = (int)height,
                       .channels = w->channels,
@@ -61,8 +73,17 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
     return DT_OK;
 }
 
+dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
+    return image_begin(s, width, height, DT_MAX_PIXELS, out);
+}
+
+dt_status dt_image_begin_rows(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
+    return image_begin(s, width, height, DT_MAX_ROWS_PIXELS, out);
+}
+
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32) {
     const dt_image_want *w = s->want;
+    DT_TRY(check_size(w, out->width, out->height, DT_MAX_PIXELS));
     size_t n = (size_t)out->width * (size_t)out->height * (size_t)w->channels;
     bool fits =
         w->dst && !w->box && out->width == w->width && out->height == w->height && dt_array_spec_of(w)->f32 == f32;
@@ -107,8 +128,13 @@ dt_status dt_decode_check(dt_decoder *d, dt_span bytes) {
     dt_npy array;
     dt_image image;
     if (dt_npy_is(bytes)) return dt_npy_read(bytes, &array);
-    dt_image_want want = {.channels = kind && kind->uses & DT_KIND_ARRAY ? 0 : 3};
-    return dt_decode_image_part(d, bytes, &want, &image);
+    dt_image_want want = {.channels = kind && kind->uses & DT_KIND_ARRAY ? 0 : 3, .rows_above = DT_MAX_PIXELS};
+    DT_TRY(dt_decode_image_part(d, bytes, &want, &image));
+    if (!image.next) return DT_OK;
+    uint8_t *row = dt_buffer_reserve(&d->pixels, (size_t)image.width * (size_t)image.channels);
+    if (!row) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    for (int y = 0; y < image.height; y++) DT_TRY(image.next(image.state, row));
+    return image.next(image.state, NULL);
 }
 
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w, uint8_t *dst,

@@ -9,7 +9,8 @@
 #include "batch/pixel_math.h" // dt_luma
 
 enum {
-    DT_MAX_PIXELS = 64 << 20, // decompression bombs end here
+    DT_MAX_PIXELS = 64 << 20,     // of an image in memory: decompression bombs end here
+    DT_MAX_ROWS_PIXELS = 1 << 30, // of one that comes in rows
     DT_MAX_SCANS = 64,
     DT_MAX_CHANNELS = 64,
     DT_IMAGE_WORK = 3
@@ -26,6 +27,11 @@ typedef struct dt_image {
     bool mirrored; // the pixels are mirrored, as dt_augment_mirrors asked (dt_resize_mirrored)
     // The file's values, from the least to the greatest, where its bytes keep little of them; else both 0.
     double least, greatest;
+    // An image in rows: data and real are NULL, and the next of `height` rows is written to `row` (NULL: no more are
+    // wanted, the rest of the file is checked). It lives as long as the file's bytes and until the next decode. dt_resize
+    // reads it once.
+    dt_status (*next)(void *state, uint8_t *row);
+    void *state;
 } dt_image;
 
 // A worker's scratch: nothing is allocated once its buffers have grown to the largest image.
@@ -47,6 +53,10 @@ typedef struct dt_image_want {
     void (*box)(const void *ctx, int width, int height, double box[4]);
     const void *box_ctx;
     const struct dt_array_spec *array; // what to make of arrays (array.h); NULL: bytes
+    // A picture of more pixels comes in rows (dt_image), where its format allows that: sequential JPEG, PNG that is
+    // not interlaced. 0: none does.
+    int64_t rows_above;
+    int64_t max_pixels; // 0: DT_MAX_PIXELS, and DT_MAX_ROWS_PIXELS of an image in rows
 } dt_image_want;
 
 // Decodes `bytes` into want->dst where it fits, else into scratch that the next decode overwrites. The first
@@ -82,8 +92,14 @@ typedef struct dt_image_driver {
 
 // Once the size is known: checks the limits and sets all of `out`, box included, except where the pixels go.
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
+// The same for a file that can be decoded in rows, or to less than its size.
+dt_status dt_image_begin_rows(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
+// Whether out->width x out->height pixels are to come in rows.
+static inline bool dt_image_in_rows(const dt_image_sink *s, const dt_image *out) {
+    return s->want->rows_above > 0 && (int64_t)out->width * out->height > s->want->rows_above;
+}
 // Sets where the pixels go, out->data or (f32) out->real: out->width x out->height, which may be less than the
-// full size by now.
+// full size by now. DT_E_DATA: more than may be in memory.
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32);
 // dt_image_begin and dt_image_reserve, for a whole image of bytes.
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
@@ -119,7 +135,7 @@ dt_resizer *dt_resizer_create(void);
 void dt_resizer_destroy(dt_resizer *r);
 // Bilinear with antialiasing (a triangle as wide as the scale), the same bytes as Pillow's
 // Image.resize(BILINEAR, box): pixels of `box` {left, top, right, bottom} of the full image (NULL: all)
-// to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
+// to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory; DT_E_DATA: rows that cannot be decoded.
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h, int dst_w);
 // dt_resize with left and right exchanged, at no cost.
 dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h,

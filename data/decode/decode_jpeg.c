@@ -21,6 +21,9 @@
 // follows still shrinks by 2 or more. The bytes differ from those of the full image: on photographs by 0.35 on
 // average and 15 at worst. Only where chroma is sampled alike in both directions (4:4:4, 4:2:0); in other files
 // colours would blur, as the library shrinks planes by whole powers of two.
+//
+// Rows. What is still larger than want->rows_above after that is not kept: the library makes row after row for the
+// resize. Files of several scans are not read so, since the library holds their coefficients.
 #include "decode.h"
 
 #include "base/core.h"
@@ -43,6 +46,9 @@ typedef struct dt_jpeg {
     char message[JMSG_LENGTH_MAX];
     dt_buffer row;      // a row of CMYK, or one that is skipped
     dt_buffer pointers; // to rows
+    // of an image in rows
+    int width, channels;
+    bool ends; // with its marker
 } dt_jpeg;
 
 static void fatal(j_common_ptr info) {
@@ -124,7 +130,8 @@ static void jpeg_reach(double low, double high, int n_out, int size, int *begin,
 static dt_status jpeg_plan(dt_jpeg *j, const dt_image_sink *sink, dt_image *out) {
     struct jpeg_decompress_struct *d = &j->d;
     const dt_image_want *w = sink->want;
-    DT_TRY(dt_image_begin(sink, d->image_width, d->image_height, out));
+    DT_TRY((jpeg_has_multiple_scans(d) ? dt_image_begin : dt_image_begin_rows)(sink, d->image_width, d->image_height,
+                                                                               out));
     int k = choose_reduction(d, w, out->box);
     d->scale_num = 1;
     d->scale_denom = (unsigned)k;
@@ -150,7 +157,7 @@ static dt_status begin_region(dt_jpeg *j, const dt_image_sink *sink, dt_image *o
     out->left = (int)left;
     out->width = (int)width;
     if (out->top > 0) jpeg_skip_scanlines(d, (JDIMENSION)out->top); // entropy decoding alone: no inverse DCT
-    return dt_image_reserve(sink, out, false);
+    return DT_OK;
 }
 
 static bool ends_with_marker(dt_span s) {
@@ -159,12 +166,48 @@ static bool ends_with_marker(dt_span s) {
     return n >= 2 && s.data[n - 2] == 0xff && s.data[n - 1] == JPEG_EOI;
 }
 
+// The rows below are not decoded, unless the file may be cut there.
+static void jpeg_finish(dt_jpeg *j, bool ends, uint8_t *row) {
+    struct jpeg_decompress_struct *d = &j->d;
+    if (ends && d->output_scanline < d->output_height) {
+        jpeg_abort_decompress(d);
+        return;
+    }
+    while (d->output_scanline < d->output_height) jpeg_read_scanlines(d, &row, 1);
+    jpeg_finish_decompress(d);
+}
+
+static dt_status jpeg_fail(dt_jpeg *j) {
+    jpeg_abort_decompress(&j->d); // the state serves the next file
+    return dt_fail(DT_E_DATA, "JPEG: %s", j->message);
+}
+
+static dt_status jpeg_next_row(void *state, uint8_t *to) {
+    dt_jpeg *j = state;
+    const bool cmyk = j->d.out_color_space == JCS_CMYK;
+    uint8_t *row = cmyk || !to ? j->row.data : to;
+    if (setjmp(j->back) != 0) return jpeg_fail(j);
+    if (!to) {
+        jpeg_finish(j, j->ends, row);
+        return DT_OK;
+    }
+    jpeg_read_scanlines(&j->d, &row, 1);
+    if (cmyk) cmyk_to_pixels(j->row.data, to, j->width, j->channels, j->d.saw_Adobe_marker);
+    return DT_OK;
+}
+
 static dt_status jpeg_read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     struct jpeg_decompress_struct *d = &j->d;
     bool cmyk = d->out_color_space == JCS_CMYK;
     int channels = sink->want->channels;
     JDIMENSION end = (JDIMENSION)(out->top + out->height);
     uint8_t *row = dt_buffer_reserve(&j->row, 4 * (size_t)d->output_width);
+    if (row && !jpeg_has_multiple_scans(d) && dt_image_in_rows(sink, out)) {
+        j->width = out->width, j->channels = channels, j->ends = ends_with_marker(bytes);
+        out->next = jpeg_next_row, out->state = j;
+        return DT_OK;
+    }
+    DT_TRY(dt_image_reserve(sink, out, false));
     JSAMPROW *to = (JSAMPROW *)dt_buffer_reserve(&j->pointers, (size_t)out->height * sizeof *to);
     if (!row || !to) return dt_fail(DT_E_INTERNAL, "out of memory");
     size_t stride = (size_t)out->width * (size_t)channels;
@@ -174,13 +217,7 @@ static dt_status jpeg_read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *
         jpeg_read_scanlines(d, to + y, cmyk ? 1 : end - d->output_scanline);
         if (cmyk) cmyk_to_pixels(row, out->data + stride * y, out->width, channels, d->saw_Adobe_marker);
     }
-    // the rows below are not decoded, unless the file may be cut there
-    if (end < d->output_height && ends_with_marker(bytes)) {
-        jpeg_abort_decompress(d);
-        return DT_OK;
-    }
-    while (d->output_scanline < d->output_height) jpeg_read_scanlines(d, &row, 1);
-    jpeg_finish_decompress(d);
+    jpeg_finish(j, ends_with_marker(bytes), row);
     return DT_OK;
 }
 
@@ -200,12 +237,10 @@ static dt_status jpeg_decode_image(dt_jpeg *j, dt_span bytes, const dt_image_sin
 
 static dt_status jpeg_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     dt_jpeg *j = state;
-    dt_status st;
-    if (setjmp(j->back) != 0) // libjpeg has no return on errors but this
-        st = dt_fail(DT_E_DATA, "JPEG: %s", j->message);
-    else
-        st = jpeg_decode_image(j, bytes, sink, out);
-    if (st != DT_OK) jpeg_abort_decompress(&j->d); // the state serves the next file
+    jpeg_abort_decompress(&j->d);                  // of rows that nobody read to the end
+    if (setjmp(j->back) != 0) return jpeg_fail(j); // libjpeg has no return on errors but this
+    dt_status st = jpeg_decode_image(j, bytes, sink, out);
+    if (st != DT_OK) jpeg_abort_decompress(&j->d);
     return st;
 }
 

@@ -196,50 +196,114 @@ static dt_status decode_deep(spng_ctx *png, const struct spng_ihdr *h, const dt_
     return dt_planes_to_image(sink, &p, out);
 }
 
-static dt_status read_pixels(spng_ctx *png, const struct spng_ihdr *h, const dt_image_sink *sink, dt_image *out) {
-    bool wide = h->bit_depth == 16, to_grey = out->channels == 1;
-    bool grey = to_grey && !wide && h->color_type == SPNG_COLOR_TYPE_GRAYSCALE;
-    bool direct = grey || (!wide && !to_grey); // the library writes to the slot itself
-    int format = wide ? SPNG_FMT_RGBA16 : grey ? SPNG_FMT_G8 : SPNG_FMT_RGB8;
-    size_t n_pixels = (size_t)out->width * (size_t)out->height;
-    size_t n_bytes = n_pixels * (wide ? 8 : grey ? 1 : 3);
-    uint8_t *pixels = direct ? out->data : dt_buffer_reserve(&sink->work[2], n_bytes);
-    if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
-    int code = spng_decode_image(png, pixels, n_bytes, format, 0);
-    if (code) return png_fail(code);
-    if (wide)
-        convert_wide(pixels, n_pixels, out);
-    else if (!direct)
-        for (size_t i = 0; i < n_pixels; i++)
-            out->data[i] = dt_luma(pixels[3 * i], pixels[3 * i + 1], pixels[3 * i + 2]);
-    return DT_OK;
+typedef struct png_state {
+    spng_ctx *png; // open while rows are read
+    bool wide;     // RGBA of 16 bits
+    bool luma;     // RGB of which grey is made
+    int width, channels;
+    size_t n_row; // bytes that the library makes of a row
+    dt_buffer row;
+} png_state;
+
+// How the library writes pixels, and what is to be made of them.
+static int png_choose_format(png_state *s, const struct spng_ihdr *h, int channels) {
+    const bool grey = channels == 1 && h->bit_depth < 16 && h->color_type == SPNG_COLOR_TYPE_GRAYSCALE;
+    s->wide = h->bit_depth == 16;
+    s->luma = !s->wide && !grey && channels == 1;
+    s->width = (int)h->width;
+    s->channels = channels;
+    s->n_row = (size_t)h->width * (s->wide ? 8 : grey ? 1 : 3);
+    return s->wide ? SPNG_FMT_RGBA16 : grey ? SPNG_FMT_G8 : SPNG_FMT_RGB8;
 }
 
-static dt_status png_decode_image(spng_ctx *png, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
-    struct spng_ihdr h;
-    spng_set_image_limits(png, DT_MAX_PIXELS, DT_MAX_PIXELS);
-    spng_set_chunk_limits(png, MAX_CHUNK_BYTES, MAX_CACHE_BYTES);
-    int code = spng_set_png_buffer(png, bytes.data, bytes.n_bytes);
-    if (!code) code = spng_get_ihdr(png, &h);
-    if (code) return png_fail(code);
-    if (h.bit_depth == 16 && dt_image_is_deep(sink->want, UINT16_MAX)) {
-        DT_TRY(decode_deep(png, &h, sink, out));
-    } else {
-        DT_TRY(dt_image_place(sink, h.width, h.height, out));
-        DT_TRY(read_pixels(png, &h, sink, out));
-    }
-    code = spng_decode_chunks(png); // to the end: the last chunk's checksum
+// n pixels in one of the library's formats that is not the wanted one.
+static void png_convert(const png_state *s, const uint8_t *pixels, size_t n, dt_image *out) {
+    if (s->wide)
+        convert_wide(pixels, n, out);
+    else
+        for (size_t i = 0; i < n; i++) out->data[i] = dt_luma(pixels[3 * i], pixels[3 * i + 1], pixels[3 * i + 2]);
+}
+
+static void png_close(png_state *s) {
+    spng_ctx_free(s->png);
+    s->png = NULL;
+}
+
+static dt_status png_finish(png_state *s) {
+    const int code = spng_decode_chunks(s->png); // to the end: the last chunk's checksum
+    png_close(s);
     return code ? png_fail(code) : DT_OK;
 }
 
-static dt_status png_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
-    spng_ctx *png = spng_ctx_new(0);
-    dt_status st = png ? png_decode_image(png, bytes, sink, out) : dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
-    spng_ctx_free(png);
-    return st;
+static dt_status png_next_row(void *state, uint8_t *to) {
+    png_state *s = state;
+    uint8_t *row = !to || s->wide || s->luma ? s->row.data : to;
+    int code = 0;
+    if (to) {
+        code = spng_decode_row(s->png, row, s->n_row);
+        if (code && code != SPNG_EOI) return png_fail(code);
+        if (row != to) png_convert(s, row, (size_t)s->width, &(dt_image){.data = to, .channels = s->channels});
+        return DT_OK;
+    }
+    while (!code) code = spng_decode_row(s->png, row, s->n_row); // the rows below, and their checksum
+    return code == SPNG_EOI ? png_finish(s) : png_fail(code);
 }
 
-const dt_image_driver dt_image_png = {.decode = png_decode};
+static dt_status read_pixels(png_state *s, int format, const dt_image_sink *sink, dt_image *out) {
+    DT_TRY(dt_image_reserve(sink, out, false));
+    const size_t n_pixels = (size_t)out->width * (size_t)out->height, n_bytes = s->n_row * (size_t)out->height;
+    const bool direct = !s->wide && !s->luma; // the library writes to the slot itself
+    uint8_t *pixels = direct ? out->data : dt_buffer_reserve(&sink->work[2], n_bytes);
+    if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    const int code = spng_decode_image(s->png, pixels, n_bytes, format, 0);
+    if (code) return png_fail(code);
+    if (!direct) png_convert(s, pixels, n_pixels, out);
+    return png_finish(s);
+}
+
+static dt_status png_begin_rows(png_state *s, int format, dt_image *out) {
+    if (!dt_buffer_reserve(&s->row, s->n_row)) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    const int code = spng_decode_image(s->png, NULL, 0, format, SPNG_DECODE_PROGRESSIVE);
+    if (code) return png_fail(code);
+    out->next = png_next_row;
+    out->state = s;
+    return DT_OK;
+}
+
+static dt_status png_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+    png_state *s = state;
+    struct spng_ihdr h;
+    png_close(s); // of rows that nobody read to the end
+    s->png = spng_ctx_new(0);
+    if (!s->png) return dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
+    spng_set_image_limits(s->png, DT_MAX_ROWS_PIXELS, DT_MAX_ROWS_PIXELS);
+    spng_set_chunk_limits(s->png, MAX_CHUNK_BYTES, MAX_CACHE_BYTES);
+    int code = spng_set_png_buffer(s->png, bytes.data, bytes.n_bytes);
+    if (!code) code = spng_get_ihdr(s->png, &h);
+    if (code) return png_fail(code);
+    if (h.bit_depth == 16 && dt_image_is_deep(sink->want, UINT16_MAX)) {
+        DT_TRY(decode_deep(s->png, &h, sink, out));
+        return png_finish(s);
+    }
+    const bool can_stream = h.interlace_method == SPNG_INTERLACE_NONE;
+    DT_TRY((can_stream ? dt_image_begin_rows : dt_image_begin)(sink, h.width, h.height, out));
+    const int format = png_choose_format(s, &h, out->channels);
+    return can_stream && dt_image_in_rows(sink, out) ? png_begin_rows(s, format, out)
+                                                     : read_pixels(s, format, sink, out);
+}
+
+static void *png_create(void) {
+    return dt_xcalloc(1, sizeof(png_state));
+}
+
+static void png_destroy(void *state) {
+    png_state *s = state;
+    png_close(s);
+    dt_buffer_fini(&s->row);
+    free(s);
+}
+
+const dt_image_driver dt_image_png = {png_decode, png_create, png_destroy};
 
 // ---- decode webp --------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@
 // at the very end of the memory.
 //
 // A mirrored result costs nothing: output position i takes the weights of position n - 1 - i.
+//
+// Of an image in rows one or two are in memory at a time, beside the window.
 #include "decode.h"
 
 #include "base/bits.h"
@@ -26,7 +28,7 @@
 struct dt_resizer {
     const dt_resize_rows *fast; // or NULL
     dt_resize_axis x, y;
-    dt_buffer rows, row_double;
+    dt_buffer rows, row_double, source; // source: rows of an image that comes in rows
 };
 
 dt_resizer *dt_resizer_create(void) {
@@ -48,6 +50,7 @@ void dt_resizer_destroy(dt_resizer *r) {
     axis_fini(&r->y);
     dt_buffer_fini(&r->rows);
     dt_buffer_fini(&r->row_double);
+    dt_buffer_fini(&r->source);
     free(r);
 }
 
@@ -185,6 +188,7 @@ typedef struct passes {
     uint8_t *rows; // the window: rows of the full image, across, from `top` on
     size_t stride; // of one
     int top, made, bottom, capacity;
+    int read; // rows of an image that comes in rows
 } passes;
 
 static bool begin_passes(passes *p, int top, int bottom, size_t n) {
@@ -195,38 +199,50 @@ static bool begin_passes(passes *p, int top, int bottom, size_t n) {
     p->top = p->made = top;
     p->bottom = bottom;
     p->capacity = r->y.max_count + WINDOW;
+    p->read = src->top;
     p->rows = dt_buffer_reserve(&r->rows, p->stride * (size_t)p->capacity);
-    if (!p->rows) return false;
+    const size_t reads = 3 * (size_t)r->x.max_count + 16; // the fast loop loads 16 bytes where it needs 3
+    if (!p->rows || (src->next && !dt_buffer_reserve(&r->source, 2 * p->src_stride + reads))) return false;
     if (!r->fast || src->channels != 3 || r->x.n_taps > 2 * DT_RESIZE_MAX_PAIRS) return true;
     if (!r->x.is_packed && !r->fast->pack(&r->x)) return false;
     r->x.is_packed = true;
-    size_t reads = 3 * (size_t)r->x.max_count + 16, behind = 0; // the fast loop loads 16 bytes where it needs 3
+    size_t behind = src->next ? reads : 0;
     p->n_fast = src->height;
     for (; p->n_fast > 0 && behind < reads; p->n_fast--) behind += p->src_stride;
     r->fast->place(&r->x, src->left);
     return true;
 }
 
+// Rows made.. of an image that comes in rows.
+static dt_status read_rows(passes *p, int n) {
+    const dt_image *src = p->src;
+    for (; p->read < p->made; p->read++) DT_TRY(src->next(src->state, p->r->source.data)); // above what is needed
+    for (int i = 0; i < n; i++, p->read++) DT_TRY(src->next(src->state, p->r->source.data + p->src_stride * (size_t)i));
+    return DT_OK;
+}
+
 // The next row, or two, across.
-static void make_row(passes *p) {
+static dt_status make_row(passes *p) {
     int y = p->made - p->src->top;
-    const uint8_t *from = p->src->data + p->src_stride * (size_t)y;
+    bool two = y + 1 < p->n_fast && p->made + 1 < p->bottom; // two rows share the loads of the weights
+    if (p->src->next) DT_TRY(read_rows(p, 1 + two));
+    const uint8_t *from = p->src->next ? p->r->source.data : p->src->data + p->src_stride * (size_t)y;
     uint8_t *to = p->rows + p->stride * (size_t)(p->made - p->top);
     if (y >= p->n_fast) {
         row_across(&p->r->x, p->src->left, from, to, p->src->channels);
         p->made++;
-        return;
+        return DT_OK;
     }
-    bool two = y + 1 < p->n_fast && p->made + 1 < p->bottom; // two rows share the loads of the weights
     const uint8_t *both[2] = {from, two ? from + p->src_stride : from};
     uint8_t *to_both[2] = {to, two ? to + p->stride : to};
     p->r->fast->across(&p->r->x, both, to_both);
     p->made += 1 + two;
+    return DT_OK;
 }
 
 // Rows first..end - 1 of the full image, across; both never fall. They are made right before they are needed, so that
 // they are still near.
-static const uint8_t *resize_make_rows(passes *p, int first, int end) {
+static dt_status resize_make_rows(passes *p, int first, int end, const uint8_t **rows) {
     if (end + 1 - p->top > p->capacity) { // one more may be made than is asked for
         if (p->made > first)
             memmove(p->rows, p->rows + p->stride * (size_t)(first - p->top), p->stride * (size_t)(p->made - first));
@@ -234,8 +250,9 @@ static const uint8_t *resize_make_rows(passes *p, int first, int end) {
             p->made = first; // rows between are not needed: the window jumps
         p->top = first;
     }
-    while (p->made < end) make_row(p);
-    return p->rows + p->stride * (size_t)(first - p->top);
+    while (p->made < end) DT_TRY(make_row(p));
+    *rows = p->rows + p->stride * (size_t)(first - p->top);
+    return DT_OK;
 }
 
 static dt_status resize_pixels(dt_resizer *r, const dt_image *src, const double box[4], bool mirror, uint8_t *dst,
@@ -245,7 +262,7 @@ static dt_status resize_pixels(dt_resizer *r, const dt_image *src, const double 
     const double whole[4] = {0, 0, full_w, full_h};
     if (!box) box = whole;
     size_t n = (size_t)dst_w * (size_t)src->channels;
-    if (!mirror && src->width == dst_w && src->height == dst_h && memcmp(box, whole, sizeof whole) == 0) {
+    if (!mirror && !src->next && src->width == dst_w && src->height == dst_h && memcmp(box, whole, sizeof whole) == 0) {
         memcpy(dst, src->data, n * (size_t)dst_h); // as Pillow's resize to the same size copies
         return DT_OK;
     }
@@ -259,10 +276,11 @@ static dt_status resize_pixels(dt_resizer *r, const dt_image *src, const double 
     const int32_t *weight = (const int32_t *)r->y.weight.data;
     bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS && n >= DT_RESIZE_COLUMNS;
     for (int y = 0; y < dst_h; y++, first += 2, weight += r->y.n_taps, dst += n) {
-        const uint8_t *rows = resize_make_rows(&p, first[0], first[0] + first[1]);
+        const uint8_t *rows;
+        DT_TRY(resize_make_rows(&p, first[0], first[0] + first[1], &rows));
         (fast ? r->fast->down : row_down)(rows, p.stride, weight, first[1], dst, n);
     }
-    return DT_OK;
+    return src->next ? src->next(src->state, NULL) : DT_OK;
 }
 
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h, int dst_w) {

@@ -286,6 +286,7 @@ static dt_status resolve_image(resolver *r) {
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
     if (r->f->array.f32 && r->f->array.stretch == DT_STRETCH_none) take_origin(r, channels, r->f->array.origin);
+    r->f->max_pixels = dt_answer_or(r->k.c->data.max_pixels, 0);
     DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->k.f, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);

@@ -61,6 +61,7 @@ typedef struct dt_field {
     dt_augment *augment;   // image; or NULL
     dt_array_spec array;   // image
     dt_fit fit;            // image
+    int64_t max_pixels;    // image: of a file; 0: the decoder's limits
     dt_audio_field *audio; // audio
     dt_number_source rate; // audio: column of a series' rate; -1: none
 } dt_field;

@@ -84,7 +84,9 @@ static dt_image_want want_of(const value *v, part *p) {
                            .dst = v->dst,
                            .box = p->is_random || v->f->fit.kind == DT_FIT_crop ? choose_box : NULL,
                            .box_ctx = p,
-                           .array = &v->f->array};
+                           .array = &v->f->array,
+                           .rows_above = DT_MAX_PIXELS,
+                           .max_pixels = v->f->max_pixels};
 }
 
 // ---- images ------------------------------------------------------------------------------------------

@@ -461,7 +461,10 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
     int channels = known && info.channels == 1 ? 1 : 3; // grey stays grey
     double begin_s = dt_clock_s();
-    DT_TRY(dt_decode_image(s->decoder, r->member[i].bytes, channels, 0, 0, NULL, &m));
+    // in rows only what shrink reads
+    const bool shrinks = known && t->o->resize > 0 && fmin(info.width, info.height) > t->o->resize;
+    const dt_image_want want = {.channels = channels, .rows_above = shrinks ? DT_MAX_PIXELS : 0};
+    DT_TRY(dt_decode_image_part(s->decoder, r->member[i].bytes, &want, &m));
     uint8_t *as_decoded = m.data; // tells whether shrink has made new pixels
     const dt_image whole = m;
     DT_TRY(shrink(t, s, &m));

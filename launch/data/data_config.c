@@ -202,6 +202,7 @@ static void find_inputs(plan *p) {
 
 typedef struct looks {
     dt_decoder *decoder;
+    dt_resizer *resizer;
     dt_audio_file *audio;
     double height[LOOKED_AT], width[LOOKED_AT], length[LOOKED_AT], rate[LOOKED_AT];
     double value[LOOKED_AT * VALUES_OF_EACH];
@@ -239,9 +240,14 @@ static dt_status look_at_member(looks *l, input *in, dt_span bytes) {
     if (l->n == 0) look_at_shape(in, bytes);
     if (in->form <= LAUNCH_PLANES) {
         const dt_array_spec spec = {.f32 = true, .chw = in->chw, .softening = 0.1};
-        const dt_image_want planes = {.array = &spec}, picture = {.channels = 3};
+        const dt_image_want planes = {.array = &spec}, picture = {.channels = 3, .rows_above = DT_MAX_PIXELS};
         dt_image m;
         DT_TRY(dt_decode_image_part(l->decoder, bytes, in->form == LAUNCH_PLANES ? &planes : &picture, &m));
+        static uint8_t small[64 * 64 * 3];
+        if (m.next) { // larger than what is looked at whole
+            DT_TRY(dt_resize(l->resizer, &m, NULL, small, 64, 64));
+            m.data = small, m.width = m.height = 64;
+        }
         look_at_pixels(l, in, &m);
     } else {
         static const dt_audio_clip as_it_is;
@@ -293,6 +299,7 @@ static void conclude_sound(looks *l, input *in) {
 static dt_status look_at_input(plan *p, input *in) {
     looks *l = dt_xcalloc(1, sizeof *l);
     l->decoder = dt_decoder_create();
+    l->resizer = dt_resizer_create();
     l->audio = dt_audio_file_create();
     in->grey = true;
     dt_buffer bytes = {0};
@@ -313,6 +320,7 @@ static dt_status look_at_input(plan *p, input *in) {
     if (st == DT_OK) (in->form <= LAUNCH_PLANES ? conclude_image : conclude_sound)(l, in);
     dt_buffer_fini(&bytes);
     dt_decoder_destroy(l->decoder);
+    dt_resizer_destroy(l->resizer);
     dt_audio_file_destroy(l->audio);
     free(l);
     return st;

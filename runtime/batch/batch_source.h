@@ -161,6 +161,7 @@ struct dt_dataset {
     uint64_t fingerprint; // of records, view and split: stored in the checkpoint
     bool hashed;          // and of the bytes of all records
     int64_t n_left_out;   // records of no sample: they lack a field, or a partner
+    size_t decode_bytes;  // what decoding images takes at most, in all loader threads
     int64_t (*n_samples)(const dt_dataset *d, dt_split split);
     // The records that sample i of a split (as evaluation numbers them) is made of; how many. May be
     // NULL: then no two samples share one.

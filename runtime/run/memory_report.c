@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 13 }; // of the list below
+enum { MAX_ROWS = 14 }; // of the list below
 
 typedef struct memory_row {
     const char *kind;
@@ -90,6 +90,7 @@ void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
     int n = memory_report_list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
     fprintf(out, "memory of a rank:\n");
     if (r->backend->device) rows[n++] = (memory_row){"predictions, on the host", prediction_bytes(nets, r)};
+    if (r->data && r->data->decode_bytes) rows[n++] = (memory_row){"decoding, at most", r->data->decode_bytes};
     for (int i = 0; i < n; i++) fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 

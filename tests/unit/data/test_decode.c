@@ -462,6 +462,148 @@ TEST(real_sets_decode_as_pillow_reads_them) {
     dt_buffer_fini(&bytes);
 }
 
+static bool is_png(const golden_file *f) {
+    return f->n > 32 && memcmp(f->data, "\x89PNG", 4) == 0;
+}
+
+static dt_status resize_rows(const uint8_t *file, size_t n, int channels, bool mirror, uint8_t *out, bool *in_rows) {
+    dt_image_want want = {.channels = channels, .rows_above = in_rows ? 1 : 0};
+    dt_image image = {.data = NULL};
+    dt_resizer *r = dt_resizer_create();
+    dt_status st = dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image);
+    if (in_rows) *in_rows = image.next != NULL;
+    const double box[4] = {image.width * 0.1, image.height * 0.2, image.width * 0.9, image.height * 0.7};
+    if (st == DT_OK) st = (mirror ? dt_resize_mirrored : dt_resize)(r, &image, box, out, 5, 7);
+    dt_resizer_destroy(r);
+    return st;
+}
+
+// All colour types and depths, interlaced or not.
+TEST(rows_of_a_png_have_the_bytes_of_the_whole) {
+    int n_in_rows = 0, n_whole = 0;
+    for (const golden_file *f = files; f < files + n_files; f++)
+        for (int k = 0; k < 4 && is_png(f); k++) {
+            const int channels = k & 1 ? 3 : 1;
+            uint8_t got[7 * 5 * 3], want[7 * 5 * 3];
+            bool in_rows;
+            must(resize_rows(f->data, f->n, channels, k / 2, want, NULL));
+            must(resize_rows(f->data, f->n, channels, k / 2, got, &in_rows));
+            if (memcmp(got, want, (size_t)(7 * 5 * channels)) != 0) fail_msg("%s", f->name);
+            assert_int_equal(in_rows, f->data[28] == 0); // IHDR: interlace method
+            *(in_rows ? &n_in_rows : &n_whole) += 1;
+            for (size_t cut = 0; cut < f->n && k == 0 && f->n < 4096; cut++) {
+                uint8_t *part = malloc(cut + 1);
+                memcpy(part, f->data, cut);
+                const dt_status st = resize_rows(part, cut, 3, false, got, &in_rows);
+                if (st != DT_E_DATA && cut + 4 < f->n) fail_msg("%s: %zu of %zu bytes", f->name, cut, f->n);
+                free(part);
+            }
+        }
+    assert_true(n_in_rows > 0 && n_whole > 0);
+}
+
+// ---- large images --------------------------------------------------------------------------------------
+enum { LARGE_W = 10000, LARGE_H = 10400 }; // 104 megapixels
+
+static void large_row(uint8_t *row, int y) {
+    memset(row, y * 255 / LARGE_H, LARGE_W);
+}
+
+static uint8_t *make_large_jpeg(bool progressive, size_t *n) {
+    struct jpeg_compress_struct c;
+    struct jpeg_error_mgr errors;
+    uint8_t *out = NULL, *row = malloc(LARGE_W);
+    unsigned long size = 0;
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &out, &size);
+    c.image_width = LARGE_W, c.image_height = LARGE_H;
+    c.input_components = 1, c.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&c);
+    if (progressive) jpeg_simple_progression(&c);
+    jpeg_start_compress(&c, TRUE);
+    for (int y = 0; y < LARGE_H; y++) {
+        large_row(row, y);
+        jpeg_write_scanlines(&c, &row, 1);
+    }
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    free(row);
+    *n = size;
+    return out;
+}
+
+static uint8_t *make_large_png(size_t *n) {
+    spng_ctx *png = spng_ctx_new(SPNG_CTX_ENCODER);
+    struct spng_ihdr h = {.width = LARGE_W, .height = LARGE_H, .bit_depth = 8};
+    uint8_t *row = malloc(LARGE_W), *out;
+    int code;
+    spng_set_option(png, SPNG_ENCODE_TO_BUFFER, 1);
+    spng_set_option(png, SPNG_IMG_COMPRESSION_LEVEL, 1);
+    assert_int_equal(spng_set_ihdr(png, &h), 0);
+    assert_int_equal(spng_encode_image(png, NULL, 0, SPNG_FMT_PNG, SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE), 0);
+    for (int y = 0; y < LARGE_H; y++) {
+        large_row(row, y);
+        code = spng_encode_row(png, row, LARGE_W);
+        assert_true(code == 0 || code == SPNG_EOI);
+    }
+    out = spng_get_png_buffer(png, n, &code);
+    assert_non_null(out);
+    spng_ctx_free(png);
+    free(row);
+    return out;
+}
+
+static void has_large_rows(const uint8_t *out, int h, int w) {
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++) assert_true(abs(out[y * w + x] - (2 * y + 1) * 255 / (2 * h)) <= 2);
+}
+
+TEST(a_hundred_megapixels) {
+    static uint8_t out[50 * 40];
+    dt_resizer *r = dt_resizer_create();
+    dt_image image;
+    for (int k = 0; k < 2; k++) {
+        size_t n;
+        uint8_t *file = k ? make_large_png(&n) : make_large_jpeg(false, &n);
+        const dt_span bytes = {file, n};
+        dt_image_want exact = {.channels = 1, .rows_above = DT_MAX_PIXELS}, field = exact;
+        field.height = 50, field.width = 40;
+        must(dt_decode_image_part(decoder, bytes, &exact, &image));
+        assert_true(image.next && image.width == LARGE_W && image.height == LARGE_H);
+        must(dt_resize(r, &image, NULL, out, 50, 40));
+        has_large_rows(out, 50, 40);
+        must(dt_decode_image_part(decoder, bytes, &field, &image));
+        assert_true(k ? image.next != NULL : !image.next && image.width == LARGE_W / 8); // the reduced transform
+        must(dt_resize(r, &image, image.box, out, 50, 40));
+        has_large_rows(out, 50, 40);
+        must(dt_decode_check(decoder, bytes));
+        field.max_pixels = 100000000;
+        assert_int_equal(dt_decode_image_part(decoder, bytes, &field, &image), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "more than the limit of 100000000; data.max_pixels"));
+        exact.rows_above = 0; // as pack --encode wants it
+        assert_int_equal(dt_decode_image_part(decoder, bytes, &exact, &image), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "67108864 for what is decoded as a whole"));
+        // in memory, if that is asked for
+        exact.max_pixels = LARGE_W * LARGE_H;
+        must(dt_decode_image_part(decoder, bytes, &exact, &image));
+        assert_true(image.data && image.data[LARGE_W * LARGE_H - 1] >= 253);
+        free(file);
+    }
+    dt_resizer_destroy(r);
+}
+
+TEST(a_progressive_jpeg_is_decoded_as_a_whole) {
+    size_t n;
+    uint8_t *file = make_large_jpeg(true, &n);
+    dt_image_want want = {.channels = 1, .height = 50, .width = 40, .rows_above = DT_MAX_PIXELS};
+    dt_image image;
+    assert_int_equal(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "data.max_pixels sets another"));
+    assert_non_null(strstr(dt_error_message(), "--on-error skip"));
+    free(file);
+}
+
 // Anything may happen to a file; what must not: a crash, or pixels from a file that ends too early.
 TEST(files_cut_or_damaged_never_crash) {
     uint32_t x = 3;

@@ -104,12 +104,18 @@ static given_box any_box(int w, int h) {
     return b;
 }
 
-static uint8_t *crop(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w, dt_image *image) {
-    dt_image_want want = {.channels = channels, .height = h, .width = w, .box = choose, .box_ctx = b};
+static uint8_t *crop_to(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w,
+                        int64_t rows_above, dt_image *image) {
+    dt_image_want want = {
+        .channels = channels, .height = h, .width = w, .box = choose, .box_ctx = b, .rows_above = rows_above};
     uint8_t *out = malloc((size_t)w * (size_t)h * (size_t)channels);
     if (dt_decode_image_part(decoder, (dt_span){file, n}, &want, image) != DT_OK) fail_msg("%s", dt_error_message());
     must(dt_resize(resizer, image, image->box, out, h, w));
     return out;
+}
+
+static uint8_t *crop(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w, dt_image *image) {
+    return crop_to(file, n, b, channels, h, w, 0, image);
 }
 
 static uint8_t *whole(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w) {
@@ -145,6 +151,44 @@ TEST(a_part_has_the_bytes_of_the_whole) {
             free(file);
         }
     assert_true(n_smaller > N_SHAPES * 60); // parts were decoded at all
+}
+
+// With and without the reduced transform.
+TEST(rows_have_the_bytes_of_what_is_in_memory) {
+    for (int k = 0; k < N_SHAPES; k++)
+        for (int i = 0; i < 60; i++) {
+            const int w = 20 + (int)below(300), h = 20 + (int)below(300), channels = i & 1 ? 3 : 1;
+            size_t n;
+            uint8_t *file = make_jpeg(&SHAPES[k], w, h, &n);
+            const given_box b = any_box(w, h);
+            const int out_w = 1 + (int)below(60), out_h = 1 + (int)below(60);
+            dt_image image;
+            uint8_t *want = crop(file, n, &b, channels, out_h, out_w, &image);
+            uint8_t *got = crop_to(file, n, &b, channels, out_h, out_w, 1, &image);
+            assert_true((image.next != NULL) == (!SHAPES[k].progressive && image.width * image.height > 1));
+            if (memcmp(got, want, (size_t)(out_w * out_h * channels)) != 0)
+                fail_msg("%s, %d x %d, box %d %d %d %d to %d x %d", SHAPES[k].name, w, h, b.left, b.top, b.width,
+                         b.height, out_w, out_h);
+            free(got);
+            free(want);
+            free(file);
+        }
+}
+
+TEST(a_cut_file_is_an_error_in_rows_too) {
+    size_t n;
+    uint8_t *file = make_jpeg(&SHAPES[4], 90, 70, &n), out[8 * 8 * 3];
+    for (size_t cut = 0; cut < n - 2; cut++) {
+        dt_image_want want = {.channels = 3, .rows_above = 1};
+        dt_image image;
+        uint8_t *part = malloc(cut + 1);
+        memcpy(part, file, cut);
+        dt_status st = dt_decode_image_part(decoder, (dt_span){part, cut}, &want, &image);
+        if (st == DT_OK) st = dt_resize(resizer, &image, (double[4]){10, 10, 30, 30}, out, 8, 8);
+        if (st != DT_E_DATA) fail_msg("%zu of %zu bytes: %d", cut, n, st);
+        free(part);
+    }
+    free(file);
 }
 
 TEST(a_reduced_transform_comes_close) {
