@@ -7,7 +7,10 @@
 
 #include "backend/cuda/device.h"
 
+#include <linux/mempolicy.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static int chosen(int n, int rank, int size, const char *visible) {
     int index = -1;
@@ -33,33 +36,58 @@ TEST(test_refused) {
     assert_int_equal(dt_cuda_choose_device(&index, 2, 1, 4, "0,1"), DT_E_USAGE);
 }
 
-static void write_line(const char *name, const char *line) {
-    must(dt_io_write_file(in_folder("%s", name), line, strlen(line)));
+#define PCI "0009:01:00.0"
+static char near_text[256];
+
+// Writes a file of the fake /sys; '@' of the name is the device's folder.
+static void write_sys(const char *name, const char *line) {
+    char *path = name[0] == '@' ? dt_xprintf("%s/bus/pci/devices/" PCI "/%s", folder_path, name + 1)
+                                : dt_xprintf("%s/devices/system/node/%s", folder_path, name);
+    *strrchr(path, '/') = '\0';
+    must(dt_io_mkdir_all(path));
+    path[strlen(path)] = '/';
+    must(dt_io_write_file(path, line, strlen(line)));
+    free(path);
+}
+
+static bool binds(void) {
+    return dt_cuda_bind_near(folder_path, PCI, near_text, sizeof near_text);
+}
+
+static long preferred_node(void) { // -1: none
+    int policy;
+    unsigned long mask[16] = {0};
+    if (syscall(SYS_get_mempolicy, &policy, mask, 1024, NULL, 0) || policy != MPOL_PREFERRED) return -1;
+    return mask[0] ? __builtin_ctzl(mask[0]) : -1;
+}
+
+static cpu_set_t affinity(void) {
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    return set;
 }
 
 TEST_WITH(test_near, folder_make, folder_remove) {
-    char text[256], line[32], want[32];
-    const char *sys = folder_path;
-    cpu_set_t before, after;
+    char line[32], want[32];
+    cpu_set_t before = affinity(), after;
     int last = 0;
-    assert_false(dt_cuda_bind_near(sys, text, sizeof text)); // no such device
-    assert_string_equal(text, "");
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_false(binds()); // no such device
+    assert_string_equal(near_text, "");
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &before)) last = i;
     snprintf(line, sizeof line, "%d,1022-1023\n", last);
     snprintf(want, sizeof want, "cores %d,1022-1023", last);
-    write_line("local_cpulist", line);
-    write_line("numa_node", "-1\n");
+    write_sys("@local_cpulist", line);
+    write_sys("@numa_node", "-1\n");
     const bool narrows = CPU_COUNT(&before) > 1; // otherwise there is nothing to take away
-    assert_int_equal(dt_cuda_bind_near(sys, text, sizeof text), narrows);
-    assert_string_equal(text, narrows ? want : "");
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_int_equal(binds(), narrows);
+    assert_string_equal(near_text, narrows ? want : "");
+    after = affinity();
     assert_true(CPU_ISSET(last, &after) && CPU_COUNT(&after) == 1);
     // two nodes, of which the launcher has bound this process to the far one
-    write_line("local_cpulist", "1022-1023\n");
+    write_sys("@local_cpulist", "1022-1023\n");
     must(dt_log_open(in_folder("log")));
-    assert_false(dt_cuda_bind_near(sys, text, sizeof text));
+    assert_false(binds());
     dt_log_close();
     char *log;
     size_t n;
@@ -67,12 +95,49 @@ TEST_WITH(test_near, folder_make, folder_remove) {
     assert_non_null(strstr(log, "no core of this rank is near its GPU (1022-1023)"));
     assert_non_null(strstr(log, "--bind-to none"));
     free(log);
-    write_line("numa_node", "0\n");
-    if (dt_cuda_bind_near(sys, text, sizeof text)) { // a container may forbid it
-        assert_string_equal(text, "memory of NUMA node 0");
-        assert_false(dt_cuda_bind_near(sys, text, sizeof text)); // a policy that is set stays
-    }
     sched_setaffinity(0, sizeof before, &before);
+}
+
+// One socket: all cores are near the GPU, and nothing is bound.
+TEST_WITH(test_one_socket_of_72_cores, folder_make, folder_remove) {
+    const cpu_set_t before = affinity();
+    write_sys("node0/cpulist", "0-1023\n");
+    write_sys("@local_cpulist", "0-1023\n");
+    write_sys("@numa_node", "-1\n");
+    assert_false(binds());
+    assert_string_equal(near_text, "");
+    assert_int_equal(preferred_node(), -1);
+    const cpu_set_t after = affinity();
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
+// GH200: node 0 has the cores, node 1 is the GPU's memory; nodes 2 to 8 are for its MIG instances, and empty.
+TEST_WITH(test_memory_of_a_gpu_is_no_node_to_bind_to, folder_make, folder_remove) {
+    write_sys("node0/cpulist", "0-1023\n");
+    for (int i = 1; i < 9; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "node%d/cpulist", i);
+        write_sys(name, "\n");
+    }
+    write_sys("@local_cpulist", "0-1023\n");
+    for (int node = 1; node < 10; node++) { // 9: no such node
+        char line[8];
+        snprintf(line, sizeof line, "%d\n", node);
+        write_sys("@numa_node", line);
+        assert_false(binds());
+        assert_int_equal(preferred_node(), -1);
+    }
+    // the only node that every machine has
+    write_sys("node0/cpulist", "\n");
+    write_sys("@numa_node", "0\n");
+    assert_false(binds());
+    assert_int_equal(preferred_node(), -1);
+    write_sys("node0/cpulist", "0-1023\n");
+    if (!binds()) skip(); // a container may forbid it
+    assert_string_equal(near_text, "memory of NUMA node 0");
+    assert_int_equal(preferred_node(), 0);
+    assert_false(binds()); // a policy that is set stays
+    assert_int_equal(syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0), 0);
 }
 
 // ---- the list of devices ---------------------------------------------------------------------------

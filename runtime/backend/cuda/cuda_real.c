@@ -249,13 +249,13 @@ static const dt_kernel_loader loader = {dt_cuda_real_load, cuda_text, DTRAIN_CUD
 
 static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     int n, index;
-    char near[400], sys[64];
+    char near[400];
     dt_cuda_device_info info;
     DT_TRY(count_devices(&n));
     DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size, getenv("CUDA_VISIBLE_DEVICES")));
     if (!device_info(NULL, index, &info)) { // before the device is used: pages of pinned memory then come near
-        snprintf(sys, sizeof sys, "/sys/bus/pci/devices/%s", info.pci); // binds the process
-        if (dt_cuda_bind_near(sys, near, sizeof near)) dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
+        if (dt_cuda_bind_near("/sys", info.pci, near, sizeof near)) // the process
+            dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
         if (!device_use(NULL, index)) DT_TRY(dt_cuda_load_kernels(&loader, &info));
     }
     DT_TRY(dt_cuda_backend_create(out, real_api(), dt_nccl_api_real(), index, opts));

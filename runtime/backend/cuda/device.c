@@ -55,9 +55,9 @@ static bool parse_cores(const char *text, cpu_set_t *set) {
     return CPU_COUNT(set) > 0;
 }
 
-static bool read_line(const char *sys, const char *name, char *text, int cap) { // /sys of the PCI device
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", sys, name);
+static bool read_line(const char *folder, const char *name, char *text, int cap) {
+    char path[320];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "r");
     const bool read = f && fgets(text, cap, f);
     if (f) fclose(f);
@@ -65,9 +65,9 @@ static bool read_line(const char *sys, const char *name, char *text, int cap) { 
     return read;
 }
 
-static bool bind_cores(const char *sys, char *text, int cap) {
+static bool bind_cores(const char *device, char *text, int cap) {
     cpu_set_t near, mine, both;
-    if (!read_line(sys, "local_cpulist", text, cap) || !parse_cores(text, &near) ||
+    if (!read_line(device, "local_cpulist", text, cap) || !parse_cores(text, &near) ||
         sched_getaffinity(0, sizeof mine, &mine)) // 0: the calling thread
         return false;
     CPU_AND(&both, &near, &mine);
@@ -79,11 +79,15 @@ static bool bind_cores(const char *sys, char *text, int cap) {
 }
 
 // Preferred, not strict: when that memory is full, the kernel takes the other.
-static bool bind_memory(const char *sys, long *node) {
-    char text[32];
+static bool bind_memory(const char *sys, const char *device, long *node) {
+    char text[256], folder[256];
+    cpu_set_t cores;
     int policy = MPOL_DEFAULT;
-    if (!read_line(sys, "numa_node", text, sizeof text)) return false;
-    *node = strtol(text, NULL, 10);
+    if (!read_line(device, "numa_node", text, sizeof text)) return false;
+    *node = strtol(text, NULL, 10); // -1: the firmware names none, as where there is one node
+    snprintf(folder, sizeof folder, "%s/devices/system/node/node%ld", sys, *node);
+    // no cores: a GPU's own memory (GH200), in which the host's data must not lie
+    if (!read_line(folder, "cpulist", text, sizeof text) || !parse_cores(text, &cores)) return false;
     // a policy that the user set (numactl) stays
     if (*node < 0 || *node >= 63 || syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) || policy != MPOL_DEFAULT)
         return false;
@@ -91,10 +95,11 @@ static bool bind_memory(const char *sys, long *node) {
     return !syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 64); // 64: bits of the mask
 }
 
-bool dt_cuda_bind_near(const char *sys, char *text, size_t cap) {
-    char cores[256], memory[64] = "";
+bool dt_cuda_bind_near(const char *sys, const char *pci, char *text, size_t cap) {
+    char device[256], cores[256], memory[64] = "";
+    snprintf(device, sizeof device, "%s/bus/pci/devices/%s", sys, pci);
     long node = -1;
-    const bool by_cores = bind_cores(sys, cores, sizeof cores), by_node = bind_memory(sys, &node);
+    const bool by_cores = bind_cores(device, cores, sizeof cores), by_node = bind_memory(sys, device, &node);
     if (by_node) snprintf(memory, sizeof memory, "memory of NUMA node %ld", node);
     snprintf(text, cap, "%s%s%s%s", by_cores ? "cores " : "", by_cores ? cores : "", by_cores && by_node ? ", " : "",
              memory);

@@ -11,12 +11,12 @@
 dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int local_size, const char *visible);
 
 // Binds the calling thread, and the threads that it starts, to the cores nearest to a PCI device, and makes it
-// prefer the memory of the device's NUMA node. `sys` is the device's folder ("/sys/bus/pci/devices/0000:1b:00.0").
-// Only narrows what a launcher has bound: it adds no cores, and it keeps a memory policy that is already set. Warns where
+// prefer the memory of the device's NUMA node, unless the node has no cores: on GH200 the memory of a GPU is such a node.
+// `sys`: "/sys"; `pci`: "0000:1b:00.0". Only narrows what a launcher has bound: it adds no cores, and it keeps a memory policy that is already set. Warns where
 // a launcher has bound the process to cores of which none is near.
 // text: what was bound, for the log ("cores 0-15, memory of NUMA node 0"). Returns false, with an empty text, if
 // nothing was bound.
-bool dt_cuda_bind_near(const char *sys, char *text, size_t cap);
+bool dt_cuda_bind_near(const char *sys, const char *pci, char *text, size_t cap);
 
 // The release of NVIDIA's driver, taken from the path of its library ("…/libcuda.so.580.65.06" -> "580.65.06").
 // cudaDriverGetVersion does not suffice: it returns the version of an interface that many releases share.
