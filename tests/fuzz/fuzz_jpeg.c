@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
                           .width = 1 + (int)(r[2] >> 8) % 40,
                           .box = choose,
                           .box_ctx = r,
-                          .rows_above = r[0] & 2 ? 100 : 0};
+                          .rows_above = r[0] & 2 ? 100 : 0,
+                          .max_pixels = 16 << 20};
     dt_image image;
     if (dt_decode_image_part(decoder, (dt_span){data, n_bytes}, &want, &image) != DT_OK) return 0;
     fuzz_check(&image);
