@@ -7,6 +7,10 @@
 // publishes the word; all others find it or read for themselves. So nobody waits, and a filler that dies
 // leaves one entry that is never kept, nothing else. Bytes are checked before they come here.
 //
+// Memory order, among threads and processes: the word's release, behind the pwrite, publishes the bytes to the acquire of
+// cache_word_of; bytes never change afterwards. The head's constants are published by the lock of byte 0, its counters
+// are atomics that nothing hangs on.
+//
 // Bytes are written by pwrite, so a full /dev/shm (64 MiB in most containers) is an error at that place and no SIGBUS
 // later. The memory of head and words is reserved first. Room for an entry is taken from the head's counter; what does
 // not fit any more makes the cache full, and it stays so.

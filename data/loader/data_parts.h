@@ -106,7 +106,7 @@ typedef struct dt_data {
 } dt_data;
 
 // ---- what is counted --------------------------------------------------------------------------------
-// A count that one thread adds to and any thread reads.
+// A count that one thread adds to and any thread reads. Relaxed: it publishes nothing but itself.
 typedef _Atomic uint64_t dt_counter;
 static inline uint64_t dt_counter_get(const dt_counter *c) {
     return atomic_load_explicit(c, memory_order_relaxed);

@@ -11,8 +11,9 @@
 // epoch, so no other place changes. In evaluation the place stays empty, with weight 0 and the reason. Without
 // skip, get() gives the error to the thread that asked and, as that one ends, to all who would have to wait.
 //
-// One mutex guards the table of slots. It is taken once a unit, never inside a sample. Memory is allocated
-// when the loader opens, and by tune() for the slots that it adds.
+// One mutex guards the table of slots, and publishes what lies in them: a worker's samples by finish_unit, which makes
+// the slot READY, to get(); the trainer's reads by release(), which makes it FREE, to the next worker. It is taken once a
+// unit, never inside a sample. Memory is allocated when the loader opens, and by tune() for the slots that it adds.
 
 #include "data_parts.h"
 #include "loader_internal.h"

@@ -21,7 +21,8 @@
 // quarter of the reads, but that was a second mechanism, and the ranks of a host had to share its work.
 //
 // One mutex guards places and ring; workers take it once a unit when nobody reads ahead. The loader's
-// lock may be held when it is taken, never the other way round.
+// lock may be held when it is taken, never the other way round. It also publishes the bytes of the ring: READY, set in
+// ahead_publish, to dt_ahead_wait; DONE, set in dt_ahead_release, that they may be written again.
 #include "data_parts.h"
 
 #include "base/core.h"

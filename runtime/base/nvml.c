@@ -73,7 +73,8 @@ typedef struct gpu_watch {
     double now[DT_N_GPU];
 } gpu_watch;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // never held during a call of the library
+// Of gpu_watch, and what publishes its numbers. Never held during a call of the library.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static gpu_watch *current;
 

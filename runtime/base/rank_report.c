@@ -1,5 +1,6 @@
 // rank_report.c: see rank_report.h. The place is written by its thread and read by the watch's: its number is odd while
-// it changes, and the text counts only if the number is the same before and after it was copied.
+// it changes, and the text counts only if the number is the same before and after it was copied. The second count
+// publishes the text to the acquire in dt_rank_look; a byte of a later text (release, acquire) shows the later number.
 
 #include "base/rank_report.h"
 
@@ -59,7 +60,8 @@ void dt_rank_set_deadline(double seconds) {
 }
 
 void dt_rank_look(const char *path, double file_s, double now_s) {
-    static unsigned seen; // the watch's thread alone
+    static unsigned
+        seen; // the watch's thread alone, or the guard's once that one is stuck (heartbeat_number of watch.c)
     static double came_s, rss_s = -10;
     static uint64_t rss_bytes;
     char at[sizeof own.at], name[sizeof place.name];

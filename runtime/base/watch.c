@@ -1,5 +1,10 @@
 // watch.c: see watch.h. A slot is written by its thread and read by the watching one. Its number is odd while
 // something is under way; a text is used only if the number is the same before and after it was copied.
+//
+// Memory order: the number's release publishes the texts to the acquire in look_around. A text's bytes are stored with
+// release and loaded with acquire, so that whoever meets a byte of the next operation also sees the number behind the
+// last one, and drops the copy. `peers` and `on_end` have a lock, which the watching thread holds during a heartbeat: the
+// guard, which must not wait for it, gets them by heartbeat_number, counted behind the lock.
 #define _GNU_SOURCE
 #include "base/watch.h"
 

@@ -10,6 +10,9 @@
 // same step again, it writes it anew instead of trusting a second fsync. Removal first renames to
 // ".tmp-step-N.old" and flushes that, so that half a checkpoint never has a checkpoint's name.
 //
+// `busy`, under the mutex, publishes the snapshot to the writer (start_save) and the result to the trainer (run_save);
+// while it is set the fields of a save are the writer's.
+//
 // Snapshot buffer, file headers and order are made at the first save and kept. Later saves of the same tensors
 // allocate only small strings in the writer.
 #define _GNU_SOURCE

@@ -207,8 +207,8 @@ void dt_buckets_begin(dt_buckets *b, float *const *flats) {
 }
 
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index) {
-    // release: the gradient is written before the count shows it
-    // acq_rel: also a chain of several worker groups
+    // release: the gradient is written before the count shows it; acquire, in poll_buckets, by whoever finds 0. Of several
+    // worker groups each count continues the release of the one before
     int before = atomic_fetch_sub_explicit(&b->buckets[b->bucket_of[grad_index]].missing, 1, memory_order_acq_rel);
     (void)before;
     assert(before > 0); // a gradient reported twice would start its bucket too early

@@ -58,6 +58,10 @@
 // MPI_HOST_SUMMED: the sum of its slice is (in an all-gather alone, the first stage); MPI_HOST_LEFT: it no longer reads
 // this area of any rank. When all ranks have left an area it is written again.
 //
+// Memory order: a stage is stored with release (mpi_host_reach) and loaded with acquire (mpi_host_all). FULL publishes a
+// contribution, SUMMED a sum, and LEFT that the loads from the area are done, before the store that reuses it. What is
+// there before the first segment (sizes, the secret) is published by the messages of mpi_host_open.
+//
 // The memory is a memfd of the host's first rank, which the others open through /proc: no name that a killed job leaves
 // behind, and no limit of /dev/shm, which is 64 MiB in many containers.
 

@@ -52,8 +52,10 @@ struct dt_blob_copy {
     int fd;
     uint64_t key, data_at;
     uint32_t n_blocks;
-    _Atomic bool *checked; // by block: it is there, and its hash is right
-    _Atomic bool damaged;  // a warning said so
+    // By block: it is there, and its hash is right. Publishes no memory: blocks are read from the file, in which another
+    // process' block counts by its row, whose hash its bytes must have.
+    _Atomic bool *checked;
+    _Atomic bool damaged; // a warning said so
 };
 
 // ---- blocks ----------------------------------------------------------------------------------------

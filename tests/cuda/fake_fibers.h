@@ -38,9 +38,9 @@ void fake_fiber_add(void *p, size_t n_bytes, uint64_t x); // atomically, to an i
 #define DT_SHARED(type, x, n)                                                                                          \
     static type x[n] __attribute__((aligned(16)));                                                                     \
     fake_fiber_share(x, sizeof x)
-#define DT_FENCE_SYSTEM()   ((void)0)                    // one fiber at a time
-#define memcpy(to, from, n) fake_fiber_copy(to, from, n) // else an access that nobody looks at
-#define atomicAdd(to, n)    fake_fiber_add((to), sizeof *(to), (n))
+#define DT_PUBLISH_SYSTEM(to, v) (*(to) = (v))                // one fiber at a time
+#define memcpy(to, from, n)      fake_fiber_copy(to, from, n) // else an access that nobody looks at
+#define atomicAdd(to, n)         fake_fiber_add((to), sizeof *(to), (n))
 #endif
 
 // The kernels, compiled with -fsanitize=thread, whose calls fake_fibers.c takes.

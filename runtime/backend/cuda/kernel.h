@@ -50,8 +50,8 @@
 #define DT_PRAGMA(x)                                   _Pragma(#x)
 // Of the loop that follows: n turns at once, so that their loads are in flight together; DT_UNROLL(): all.
 #define DT_UNROLL(n) DT_PRAGMA(unroll n)
-// The host sees earlier writes before later ones.
-#define DT_FENCE_SYSTEM() __threadfence_system()
+// An int64_t that the host polls: who loads it with acquire sees all earlier writes.
+#define DT_PUBLISH_SYSTEM(to, v) (__threadfence_system(), *(volatile int64_t *)(to) = (v))
 #elif !defined DT_HOST_FIBERS // tests/cuda/fake_fibers.h has them for threads that are run one by one
 #include <stdatomic.h>
 
@@ -75,7 +75,7 @@ typedef struct dt_host_block { // set by the tests' fake device for each block
 #define DT_SHARED(type, x, n)                                                                                          \
     type x[n] __attribute__((aligned(16)));                                                                            \
     memset(x, 0xff, sizeof x)
-#define DT_FENCE_SYSTEM() atomic_thread_fence(memory_order_release)
+#define DT_PUBLISH_SYSTEM(to, v) atomic_store_explicit((_Atomic int64_t *)(to), v, memory_order_release)
 #endif
 
 #endif

@@ -170,9 +170,7 @@ DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double square
     a->verdict->commit = dt_commit_decide(&a->limits, a->flat, squares, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
         a->verdict->update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
-    DT_FENCE_SYSTEM(); // numbers are complete before the host sees the step
-    // the host polls this word
-    *(volatile int64_t *)&out->step = s->step;
+    DT_PUBLISH_SYSTEM(&out->step, s->step); // last: the host polls it (read_counter of step_device.c)
 }
 
 // One block of DT_COMMIT_THREADS threads.
