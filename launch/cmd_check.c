@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 // indices into options; read_cost relies on the order: RATE..PRICES and FABRIC..PLOT are ranges
-enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
+enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT, UPGRADE };
 static const dt_cli_option options[] = {
     [GRAPH] = {"--graph", NULL, "print shape, parameters, FLOPs and bytes of each layer, the graph and the plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
@@ -33,6 +33,8 @@ static const dt_cli_option options[] = {
                 "with --ranks: networks from launch/cloud/fabrics.yaml, or a file of the same form (default: all ranks "
                 "on this machine)"},
     [PLOT] = {"--plot", "FILE", "with --ranks: plot scaling efficiency by ranks as SVG"},
+    [UPGRADE] = {"--upgrade", NULL,
+                 "only print CONFIG with keys and words of earlier releases in their new spelling; comments stay"},
     {NULL}};
 
 static dt_status check_and_print(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
@@ -75,10 +77,22 @@ static dt_status read_cost(const dt_cli_words *w, dt_cli_cost *k) {
     return dt_cli_option_int(w, MACHINES, 1, &k->n_machines); // length comes from the check
 }
 
+static dt_status print_upgraded(const dt_cli_words *w) {
+    char *text;
+    for (int i = 0; i < UPGRADE; i++)
+        if (w->options[i]) return dt_fail(DT_E_USAGE, "--upgrade and %s exclude each other", options[i].name);
+    if (w->n_words != 1) return dt_fail(DT_E_USAGE, "dtrain check --upgrade expects a config file, and nothing else");
+    DT_TRY(dt_config_upgrade(&text, w->words[0]));
+    fputs(text, stdout);
+    free(text);
+    return DT_OK;
+}
+
 static dt_status cmd_check_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     dt_cli_cost cost;
     dt_scaling scaling;
+    if (w->options[UPGRADE]) return print_upgraded(w);
     // options and --fabric's file first: mistakes there are reported before data are opened
     DT_TRY(read_cost(w, &cost));
     if (w->options[RANKS])
@@ -114,5 +128,6 @@ const dt_cli_command dt_cli_check = {
         "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
         "  dtrain check configs/fusion.yaml --ranks 1..8\n"
         "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 \\\n"
-        "      --rate H100:8=20000 --plot scaling.svg\n",
+        "      --rate H100:8=20000 --plot scaling.svg\n"
+        "  dtrain check old.yaml --upgrade > new.yaml\n",
     .run = cmd_check_run};

@@ -142,21 +142,21 @@ static bool config_is_path(const char *s) {
 static dt_status apply_override(dt_config *c, const char *text) {
     static const char place[] = "command line";
     const char *equals = strchr(text, '='); // the first: values may hold =
-    char *path = dt_arena_printf(&c->arena, "%.*s", equals ? (int)(equals - text) : 0, text);
+    const char *path = dt_arena_printf(&c->arena, "%.*s", equals ? (int)(equals - text) : 0, text);
     if (!config_is_path(path)) // no "=": the empty path fails here
         return dt_fail(DT_E_USAGE,
                        "%s: '%s' is not an override; expected key=value, such as "
                        "train.epochs=2",
                        place, dt_config_shown(&c->arena, text));
     // known before the value is parsed: a typo in a key is the likelier error
-    if (dt_config_match_path(path, NULL) == MATCH_NONE)
+    if (dt_config_match_path(path, NULL) == MATCH_NONE && !dt_config_is_renamed(path))
         return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", place, dt_config_shown(&c->arena, path),
                        dt_config_suggest_key(&c->arena, path));
     dt_cnode *item;
     // YAML, so lists and maps can be given: train.betas=[0.9, 0.99]
     dt_status st = dt_config_read_yaml(&item, &c->arena, place, place, equals + 1, strlen(equals + 1));
     if (st != DT_OK) return dt_fail_context(st, "override %s", dt_config_shown(&c->arena, path));
-    return config_merge(c, path, item);
+    return config_merge(c, dt_config_rename_override(c, path, item), item);
 }
 
 dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t n_overrides) {
@@ -174,11 +174,12 @@ static void name_run(dt_config *c) {
     if (dt_config_put(c, "run.name", n) != DT_OK) dt_error_clear(); // run is no map: the check of it says so
 }
 
-static dt_status config_build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
+static dt_status config_build(dt_config *c, bool warns, const char *text, size_t n_bytes, const char *const *overrides,
                               size_t n_overrides) {
     DT_TRY(dt_config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes)); // place NULL: file, line and column
     if (dt_config_is_null(c->root)) // an empty file: overrides may still set everything
         c->root = dt_config_new_node(&c->arena, DT_C_MAP, c->root->where);
+    dt_config_rename(c, warns);
     if (c->root->kind == DT_C_MAP && !dt_config_find(c, "run.name")) name_run(c); // an override comes later
     if (c->root->kind != DT_C_MAP)
         return dt_fail(DT_E_USAGE, "%s: not a config; expected a map with %s", c->root->where,
@@ -186,18 +187,24 @@ static dt_status config_build(dt_config *c, const char *text, size_t n_bytes, co
     return dt_config_override(c, overrides, n_overrides); // also checks a config without overrides
 }
 
-dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
-                          const char *const *overrides, size_t n_overrides) {
+static dt_status config_create(dt_config **out, const char *name, bool warns, const char *text, size_t n_bytes,
+                               const char *const *overrides, size_t n_overrides) {
     dt_config *c = dt_xcalloc(1, sizeof *c);
     dt_arena_init(&c->arena);
     c->file = dt_arena_strdup(&c->arena, name); // borrowed name may go
     *out = NULL;
-    dt_status st = config_build(c, text, n_bytes, overrides, n_overrides);
+    dt_status st = config_build(c, warns, text, n_bytes, overrides, n_overrides);
     if (st == DT_OK)
         *out = c; // c belongs to the caller from here on
     else
         dt_config_destroy(c);
     return st;
+}
+
+// Without warnings: people edit files, and not the configs in checkpoints.
+dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
+                          const char *const *overrides, size_t n_overrides) {
+    return config_create(out, name, false, text, n_bytes, overrides, n_overrides);
 }
 
 dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides, size_t n_overrides) {
@@ -208,7 +215,7 @@ dt_status dt_config_load(dt_config **out, const char *path, const char *const *o
     // limited, since libyaml's memory is a multiple of the text
     DT_TRY(dt_io_read_file(&text, &n, is_stdin ? "/dev/stdin" : path, CONFIG_MAX_BYTES, DT_E_USAGE));
     // both names of the stream in messages
-    dt_status st = dt_config_parse(out, is_stdin ? "stdin" : path, text, n, overrides, n_overrides);
+    dt_status st = config_create(out, is_stdin ? "stdin" : path, true, text, n, overrides, n_overrides);
     free(text);
     return st;
 }

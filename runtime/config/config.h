@@ -143,6 +143,11 @@ dt_status dt_config_load(dt_config **out, const char *path, const char *const *o
 // The same from memory; `name` stands for the file in messages. For tests, fuzzing, checkpoints.
 dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
                           const char *const *overrides, size_t n_overrides);
+// The file's text with keys and words of earlier releases as they are now, and nothing else changed; heap. DT_E_USAGE: one
+// cannot be replaced where it stands, or what comes of it is no config.
+dt_status dt_config_upgrade(char **out, const char *path);
+// The word of a key as it is now, where earlier releases had another: "auc" of eval.best. Else `word` itself.
+const char *dt_config_renamed_word(const char *path, const char *word);
 // More overrides on a loaded config. After an error the config is good for nothing.
 dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t n_overrides);
 // A config of its own with the same values, as it would be read from dt_config_dump's text.

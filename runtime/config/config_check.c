@@ -320,7 +320,6 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
 // word: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
     const dt_config_key *row;
-    if (n->kind == DT_C_SCALAR && n->text && dt_config_is_removed(path, n->text)) return true;
     if (!dt_config_is_null(n)) return false; // only nulls can be left out
     dt_config_match m = dt_config_match_path(path, &row);
     if (m != MATCH_LEAF) return m == MATCH_INNER;            // an empty section is left out, too

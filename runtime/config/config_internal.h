@@ -20,6 +20,7 @@ struct dt_cnode {
     const char *text;      // scalar
     const char *where;     // "file:line:column", "command line", "default"
     const char *key_where; // place of its key in the map that holds it
+    size_t at, key_at;     // the same, in characters from the text's begin
     const char **keys;     // map
     dt_cnode **items;      // list, map
     size_t n, cap;
@@ -49,11 +50,7 @@ typedef enum dt_config_match {
 dt_config_match dt_config_match_path(const char *path, const dt_config_key **row);
 bool dt_config_has_default(const dt_config_key *k);
 bool dt_config_is_required(const dt_config_key *k);
-// Whether the key is one of earlier versions (REMOVED of foreign_keys.def) and the value its default, which every
-// config.yaml and checkpoint of them has: left out when a config is read. Another value of an unknown key is an error.
-bool dt_config_is_removed(const char *path, const char *value);
-// Whether a line of dt_config_dump's text is such a key's.
-bool dt_config_is_removed_line(const char *line);
+bool dt_config_path_matches(const char *pattern, const char *path); // a `*` of the pattern is any one segment
 // The key beside `k` whose words own `k` (see field_kinds.def), or NULL if `k` belongs to all; whether `word` owns `k`.
 const dt_config_key *dt_config_owner_key(const dt_config_key *k);
 bool dt_config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k);
@@ -99,6 +96,13 @@ bool dt_config_parse_time(const char *text, double *seconds);
 bool dt_config_parse_amount(const char *text, dt_amount *out);
 // Whether two values of a row are equal, however they are written: 1.0e-3 and 0.001, 1m and 60s.
 bool dt_config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y);
+
+// -- keys and words of earlier releases (config_rename.c) -------------------------------------
+// Renames what is in the tree. warns: a line for each.
+void dt_config_rename(dt_config *c, bool warns);
+bool dt_config_is_renamed(const char *path);
+// The path of an override as it is now; renames what is in `item`, and warns.
+const char *dt_config_rename_override(dt_config *c, const char *path, dt_cnode *item);
 
 // -- check (config_check.c) ------------------------------------------------------------------
 // Checks every node against the table, brings shorthands into one form, fills in defaults.

@@ -152,34 +152,6 @@ bool dt_config_has_default(const dt_config_key *k) {
     // address, not text: a key may have the default "none"
     return k->default_text != absent && !dt_config_is_required(k);
 }
-static const char *const REMOVED_KEYS[][2] = {
-#define FOREIGN(name, here)
-#define FOREIGN_WORD(name, here)
-#define REMOVED(path, value) {path, value},
-#include "foreign_keys.def"
-#undef FOREIGN
-#undef FOREIGN_WORD
-#undef REMOVED
-};
-enum { N_REMOVED = sizeof REMOVED_KEYS / sizeof *REMOVED_KEYS };
-
-bool dt_config_is_removed(const char *path, const char *value) {
-    for (int i = 0; i < N_REMOVED; i++)
-        if (strcmp(REMOVED_KEYS[i][0], path) == 0) return strcmp(REMOVED_KEYS[i][1], value) == 0;
-    return false;
-}
-
-bool dt_config_is_removed_line(const char *line) {
-    line += strspn(line, " ");
-    for (int i = 0; i < N_REMOVED; i++) {
-        const char *name = strrchr(REMOVED_KEYS[i][0], '.') + 1, *value = REMOVED_KEYS[i][1];
-        const size_t n = strlen(name), m = strlen(value);
-        if (strncmp(line, name, n) == 0 && strncmp(line + n, ": ", 2) == 0 && strncmp(line + n + 2, value, m) == 0 &&
-            line[n + 2 + m] == '\n')
-            return true;
-    }
-    return false;
-}
 
 bool dt_config_is_required(const dt_config_key *k) {
     return strcmp(k->default_text, "required") == 0;
@@ -204,6 +176,11 @@ static void config_table_walk(const char **pattern, const char **path) {
         *pattern += **pattern == '.'; // past the dots
         *path += **path == '.';
     }
+}
+
+bool dt_config_path_matches(const char *pattern, const char *path) {
+    config_table_walk(&pattern, &path);
+    return *pattern == '\0' && *path == '\0';
 }
 
 dt_config_match dt_config_match_path(const char *path, const dt_config_key **row) {
@@ -304,12 +281,10 @@ const char *dt_config_nearest_word(dt_arena *a, const char *words, const char *t
     static const char *const FOREIGN_WORDS[][2] = {
 // words of PyTorch, timm and Keras, and what they are here
 #define FOREIGN(name, here)
-#define REMOVED(path, value)
 #define FOREIGN_WORD(name, here) {#name, #here},
 #include "foreign_keys.def"
 #undef FOREIGN
 #undef FOREIGN_WORD
-#undef REMOVED
     };
     const char *best = NULL, *known = NULL;
     int least = DT_TEXT_FAR;
@@ -347,11 +322,9 @@ static const char *foreign_key(const char *name) {
     static const char *const KEYS[][2] = {
 #define FOREIGN(name, here) {#name, here},
 #define FOREIGN_WORD(name, here)
-#define REMOVED(path, value)
 #include "foreign_keys.def"
 #undef FOREIGN
 #undef FOREIGN_WORD
-#undef REMOVED
     };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         if (strcasecmp(KEYS[i][0], name) == 0) return KEYS[i][1];

@@ -217,10 +217,12 @@ static dt_status read_map(reader *r, dt_cnode *map, int depth) {
     while (r->event.type != YAML_MAPPING_END_EVENT) {
         // before the event is deleted
         const char *key = NULL, *key_where = config_tree_place_of(r, r->event.start_mark);
+        const size_t key_at = r->event.start_mark.index;
         dt_cnode *item;
         DT_TRY(config_tree_read_key(r, map, &key));
         DT_TRY(next(r));
         DT_TRY(read_node(r, &item, depth));
+        item->key_at = key_at;
         item->key_where = key_where; // place of the key; `where` is the value's
         dt_config_add_item(r->arena, map, key, item);
     }
@@ -233,6 +235,7 @@ static dt_status read_node(reader *r, dt_cnode **out, int depth) {
     // recursion is bounded before it grows
     if (depth > CONFIG_MAX_DEPTH) return config_tree_fail_here(r, "nested more than 64 deep");
     const char *where = config_tree_place_of(r, r->event.start_mark);
+    const size_t at = r->event.start_mark.index;
     if (r->event.type == YAML_SEQUENCE_START_EVENT) {
         *out = dt_config_new_node(r->arena, DT_C_LIST, where);
         return config_tree_read_list(r, *out, depth + 1);
@@ -244,6 +247,7 @@ static dt_status read_node(reader *r, dt_cnode **out, int depth) {
     DT_TRY(check_scalar(r));
     dt_cnode *n = *out = dt_config_new_node(r->arena, DT_C_SCALAR, where);
     n->text = dt_arena_strdup(r->arena, (const char *)r->event.data.scalar.value);
+    n->at = at;
     n->quoted = r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE; // plain null and "null" differ
     return next(r);
 }
@@ -419,11 +423,10 @@ char *dt_config_dump(const dt_config *c) {
     return text;
 }
 
-// Whether the lines of a are all those of b, or may_lack: some of them, in their order, and keys that are removed.
+// Whether the lines of a are all those of b, or may_lack: some of them, in their order.
 static bool has_lines_of(const char *a, const char *b, bool may_lack) {
     if (!may_lack) return strcmp(a, b) == 0; // without may_lack the texts must be equal
     while (*a && *b) {
-        if (dt_config_is_removed_line(a)) a += strcspn(a, "\n") + 1;
         // newline included, so a prefix of a line does not count
         const size_t n = strcspn(a, "\n") + 1, m = strcspn(b, "\n") + 1;
         if (strncmp(a, b, n) == 0) a += n; // else the line of b is one that a lacks
@@ -439,10 +442,9 @@ bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack
         return false;
     dt_config *loaded = NULL;
     char *text = NULL, *dump = NULL;
-    size_t n;
+    // as it is on disk now, without overrides; an earlier release may have written it
     bool own =
-        // as it is on disk now, without overrides
-        dt_config_load(&loaded, path, NULL, 0) == DT_OK && dt_io_read_file(&text, &n, path, 0, DT_E_USAGE) == DT_OK;
+        dt_config_upgrade(&text, path) == DT_OK && dt_config_parse(&loaded, path, text, strlen(text), NULL, 0) == DT_OK;
     if (own) {
         dump = dt_config_dump(loaded);
         own = has_lines_of(text, dump, may_lack); // a file that dtrain wrote reads back to its own dump

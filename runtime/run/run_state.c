@@ -172,7 +172,8 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->precision = (dt_precision)run_state_read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)run_state_read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     int id = DT_N_METRICS - 1; // from the end, so that -1 means none
-    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), run_state_read_text(&inner, "best")) != 0) id--;
+    const char *best = dt_config_renamed_word(DT_KEY_NAME(eval.best), run_state_read_text(&inner, "best"));
+    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), best) != 0) id--;
     if (id < 0 && !inner.bad) inner.bad = "best";
     out->best = dt_best_of_metric((dt_metric_id)id);
     if (inner.bad && !r->bad) r->bad = inner.bad;

@@ -1,11 +1,15 @@
 """Functions of test_formats.sh: what two files say, number by number."""
-import csv, json
+import ast, csv, json
+from array import array
 
 
 def numbers(path):
     if path.endswith(".npy"):
-        import numpy
-        return numpy.load(path).tolist()
+        data = open(path, "rb").read()
+        begin = 10 + int.from_bytes(data[8:10], "little")
+        head = ast.literal_eval(data[10:begin].decode())
+        assert head["descr"] == "<f4" and not head["fortran_order"], head
+        return [head["shape"], list(array("f", data[begin:]))]
     with open(path) as f:
         if path.endswith(".csv"):
             return [{k: number(v) for k, v in row.items()} for row in csv.DictReader(f)]
@@ -42,6 +46,14 @@ def same(new, old, tolerance):
     if old.endswith(".end"):  # another ISA may choose another best checkpoint of equal ones
         new, old_rows = ([r for r in rows if r["weights"] == "last"] for rows in (new, old_rows))
     compare(new, old_rows, tolerance, old)
+
+
+def members(path, *names):
+    """Of the first JSON object; new members are fine."""
+    with open(path) as f:
+        found = json.loads(f.readline())
+    missing = [n for n in names if n not in found]
+    assert not missing, f"no {missing} in {sorted(found)}"
 
 
 def set_byte(path, at, value):

@@ -49,6 +49,17 @@ check_release() { # ARCHIVE
     exits 0 'is finished' "$dtrain" small.yaml run.name=listed data.split.file=runs/ended/split.csv data.split.val= data.split.test=
     exits 0 '' "$dtrain" small.yaml run.name=anew train.max_steps=1 data.split.file=runs/ended/split.csv data.split.val= data.split.test=
     cmp runs/anew/split.csv runs/listed/split.csv || fail "another split of the list"
+    # -- JSON on stdout has the members that scripts read
+    said ckpt show runs/ended --json >out
+    py members out path step best files state || fail "ckpt show"
+    said data query set.tar "subject = '1'" --json >out
+    py members out key shard bytes subject width height channels || fail "data query"
+    said data bench small.yaml --seconds 1 --json >out
+    py members out samples_per_s capacity read_us decode_us augment_us copy_us bytes batch_ms batch_max_ms wait_ms \
+        wait_max_ms queue queue_max workers readers slots bound limit what advice || fail "data bench"
+    cp set.tar bad.tar && cp set.tar.index bad.tar.index && py set_byte bad.tar 600 '?'
+    exits 3 '1 of 60 records' "$dtrain" data verify bad.tar --json
+    py members "$work/out" file record member offset reason || fail "data verify"
     # -- a sweep: its runs are finished, and the table is made of their results
     said sweep small.yaml run.name=folds train.max_steps=16 data.split.folds=3 data.split.fold=0..2 data.split.test= >out
     cmp out expected/folds.table || fail "the table of the sweep: $(cat out)"
