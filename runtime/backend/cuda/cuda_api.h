@@ -99,7 +99,7 @@ typedef struct dt_gemm_desc {
     bool tf32, deterministic;
     int align; // of a, b and d, in bytes; 0: DT_GEMM_ALIGN
 } dt_gemm_desc;
-enum { DT_GEMM_ALIGN = 64 };
+enum { DT_GEMM_ALIGN = 32 }; // bf16 weights begin at multiples of 16 elements (dt_flat_extent)
 
 typedef struct dt_cuda_device_info {
     char name[128];
