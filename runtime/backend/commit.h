@@ -64,6 +64,7 @@ typedef struct dt_commit_args {
     int n_copies;
     // With train.shard, by chunk: which chunk of slots and average is its state; -1: another rank's. NULL: its own number.
     const int32_t *states;
+    bool own_master;          // they say the same of the masters (dt_params.own_masters)
     dt_device_step *step;     // device memory
     dt_step_numbers *numbers; // pinned host memory: DT_NUMBERS_RING of them
 } dt_commit_args;

@@ -98,12 +98,18 @@ dt_status dt_comm_create(dt_comm **out) {
     return DT_OK;
 }
 
-dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n) {
-    // in place: each rank's slices are already summed at the owner
-    const dt_reduction all = {.steps = DT_ALL_GATHER, .data = data, .n = n};
+static dt_status all_gather(dt_comm *c, const dt_reduction *x) {
     dt_request r;
-    DT_TRY(c->reduce_start(c, &all, &r));
+    DT_TRY(c->reduce_start(c, x, &r));
     return c->wait(c, &r);
+}
+
+// in place: each rank's slices are already summed at the owner
+dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n) {
+    return all_gather(c, &(dt_reduction){.steps = DT_ALL_GATHER, .data = data, .n = n});
+}
+dt_status dt_comm_all_gather_bf16(dt_comm *c, uint16_t *data, int64_t n) {
+    return all_gather(c, &(dt_reduction){.steps = DT_ALL_GATHER, .bf16 = data, .n = n});
 }
 
 void dt_comm_destroy(dt_comm *c) {

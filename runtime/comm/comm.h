@@ -34,7 +34,8 @@ typedef struct dt_reduction {
     float *data; // in place; must stay until it is waited for
     int64_t n;
     // Room for n elements, through which data are sent as bf16; NULL: they are sent as they are. Over MPI each rank
-    // rounds its data, their sums are taken in f32, and rounded, on each host and then over hosts.
+    // rounds its data, their sums are taken in f32, and rounded, on each host and then over hosts. data NULL: an all-gather
+    // of bf16 as it is (a device's).
     uint16_t *bf16;
     // A step alone: data are elements [at, at + n) of the vector whose chunks have owners. However the vector is cut into
     // reductions, sums have the same bits and owners.
@@ -105,6 +106,7 @@ dt_status dt_comm_create(dt_comm **out);
 dt_status dt_comm_create_self(dt_comm **out);
 // What each rank owns of n elements to all, and waits for it.
 dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n);
+dt_status dt_comm_all_gather_bf16(dt_comm *c, uint16_t *data, int64_t n);
 // Frees after finalize.
 void dt_comm_destroy(dt_comm *c);
 

@@ -214,9 +214,11 @@ static dt_status nccl_reduce_start(dt_comm *c, const dt_reduction *x, dt_request
     n->forked = true;                            // main must not read the sums before nccl_wait
     r->id = 0;
     // f32 to bf16 on the device, to nearest even
-    if (x->bf16) b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), x->bf16, DT_BF16, dt_dense(), n->side);
+    if (x->bf16 && x->data)
+        b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), x->bf16, DT_BF16, dt_dense(), n->side);
     DT_TRY(queue_sum(c, x, n->side));
-    if (x->bf16) b->reorder(b, 1, &shape, x->bf16, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(), n->side);
+    if (x->bf16 && x->data)
+        b->reorder(b, 1, &shape, x->bf16, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(), n->side);
     return DT_OK;
 }
 

@@ -51,7 +51,7 @@ static const void *exec_resolve(const dt_exec *e, const dt_ref *ref) {
     case DT_P_FLAT:
         return e->flat + p->buffers[ref->buffer].offset;
     case DT_P_MASTER:
-        return p->params->master + ref->offset;
+        return dt_params_dense(p->params, ref->offset);
     case DT_P_BUFFER:
         return p->params->buffer + ref->offset;
     case DT_P_CONST:

@@ -158,6 +158,149 @@ void dt_params_add_factored(dt_params *p) {
     for (int k = 0; k < 2; k++) params_add_flat(p, &p->slots[k], p->n_slot[k]);
 }
 
+// ---- owned masters ---------------------------------------------------------------------------------
+
+// A copy that is one parameter in bf16; and in the order of the flat buffer.
+static bool is_rounded(const packed_copy *c) {
+    return c->n_params == 1 && c->form.type == DT_BF16;
+}
+static bool is_in_order(const packed_copy *c) {
+    return is_rounded(c) && c->form.n_taps && (c->form.n_in == 1 || c->form.n_taps == 1);
+}
+
+// Whether kernels read `working` of a parameter.
+static bool is_rounded_entry(const dt_params *p, const dt_param_entry *e) {
+    return e < p->entries + p->n_trained_entries && !e->dense;
+}
+// Whether the copy lies in `working`.
+static bool may_be_working(const dt_params *p, const packed_copy *c) {
+    return is_in_order(c) && !c->from[0].in_buffer && is_rounded_entry(p, &p->entries[c->from[0].entry]);
+}
+static bool is_working(const dt_params *p, const packed_copy *c) {
+    return p->own_masters && may_be_working(p, c);
+}
+
+static const dt_param_entry *find_at(const dt_params *p, int64_t offset) {
+    const dt_param_entry *e = p->entries;
+    while (e->offset != offset) e++;
+    return e;
+}
+
+void dt_params_read_dense(dt_params *p, int64_t offset) {
+    p->entries[find_at(p, offset) - p->entries].dense = true;
+}
+
+float *dt_params_dense(const dt_params *p, int64_t offset) {
+    if (!p->own_masters) return p->master + offset;
+    const dt_param_entry *e = find_at(p, offset);
+    return is_rounded_entry(p, e) ? NULL : p->dense + e->dense_at;
+}
+
+// What a copy is packed from.
+static const float *pack_source(const dt_params *p, const dt_param_entry *e) {
+    const float *dense = dt_params_dense(p, e->offset);
+    return dense ? dense : p->grads[0] + e->offset;
+}
+
+static int64_t dense_elements(const dt_params *p) {
+    int64_t n = 0;
+    for (int i = 0; i < p->n_trained_entries; i++)
+        if (p->entries[i].dense) n += dt_flat_extent(p->entries[i].count);
+    return n;
+}
+
+size_t dt_params_owned_bytes(const dt_params *p, int n_ranks, size_t *packed) {
+    const int64_t n_dense = dense_elements(p), fixed = p->n_master - p->n_trained;
+    const int64_t own = p->own_masters ? n_owned(p) : (p->n_trained + n_ranks - 1) / n_ranks;
+    *packed = p->packs->total_bytes;
+    for (int i = 0; i < p->packs->n; i++)
+        if (may_be_working(p, &p->packs->items[i])) *packed -= p->packs->items[i].n_bytes;
+    return (size_t)p->n_trained * sizeof *p->working + (size_t)(own + 2 * n_dense + fixed) * sizeof(float);
+}
+
+void dt_params_own_masters(dt_params *p, dt_status (*gather)(void *ctx, float *x, int64_t n), void *ctx) {
+    p->gather = gather;
+    p->gather_ctx = ctx;
+    for (dt_param_entry *e = p->entries; e < p->entries + p->n_trained_entries; e++) {
+        e->dense_at = p->n_dense;
+        if (e->dense) p->n_dense += dt_flat_extent(e->count);
+    }
+    for (int i = p->n_trained_entries; i < p->n_entries + p->n_teacher_entries; i++)
+        p->entries[i].dense_at = p->n_dense + p->entries[i].offset - p->n_trained;
+    p->n_owned = n_owned(p);
+    params_add_flat(p, &p->master, p->n_owned);
+    params_add_flat(p, &p->dense, p->n_dense + p->n_master - p->n_trained);
+    params_add_flat(p, &p->own_dense, p->n_dense);
+    dt_flat_buffer_add(&p->flat, (void **)&p->working, (size_t)p->n_trained * sizeof *p->working);
+}
+
+static void params_write(dt_params *p, float *to, const float *from, int64_t n) {
+    if (n > 0) p->backend->copy_to_device(p->backend, to, from, (size_t)n * sizeof *to);
+}
+
+// -0 is what a sum leaves as it is, be it 0 or -0.
+static void init_own_dense(dt_params *p) {
+    float *nothing = dt_xcalloc((size_t)p->n_dense + 1, sizeof *nothing);
+    for (int64_t i = 0; i < p->n_dense; i++) nothing[i] = -0.0f;
+    params_write(p, p->own_dense, nothing, p->n_dense);
+    free(nothing);
+}
+
+static void params_convert(dt_params *p, const void *from, dt_dtype type, void *to, dt_dtype to_type, int64_t n,
+                           void *stream) {
+    const dt_shape shape = dt_shape1(n);
+    if (n > 0) p->backend->reorder(p->backend, 1, &shape, from, type, dt_dense(), to, to_type, dt_dense(), stream);
+}
+
+// What this rank owns of own_dense.
+static void fill_own_dense(dt_params *p, dt_own_range x, void *stream) {
+    for (int i = 0; i < p->n_trained_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        const int64_t from = e->offset > x.begin ? e->offset : x.begin;
+        const int64_t to = e->offset + e->count < x.end ? e->offset + e->count : x.end;
+        if (e->dense)
+            params_convert(p, p->master + x.at + from - x.begin, DT_F32, p->own_dense + e->dense_at + from - e->offset,
+                           DT_F32, to - from, stream);
+    }
+}
+
+void dt_params_queue_dense(dt_params *p, void *stream) {
+    params_convert(p, p->own_dense, DT_F32, p->dense, DT_F32, p->n_dense, stream);
+}
+
+void dt_params_queue_expand(dt_params *p, void *stream) {
+    for (int i = 0; i < p->n_trained_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        // the gradient of what is frozen stays zero
+        if (e->expands && !e->dense && e->thaw <= p->packs->step)
+            params_convert(p, p->working + e->offset, DT_BF16, p->grads[0] + e->offset, DT_F32, e->count, stream);
+    }
+}
+
+// All masters into the gradient buffer, and from there what kernels read.
+static void gather_masters(dt_params *p) {
+    void *stream = p->backend->device->stream;
+    float *all = p->grads[0];
+    for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++) {
+        fill_own_dense(p, *r, stream);
+        params_convert(p, p->master + r->at, DT_F32, all + r->begin, DT_F32, r->end - r->begin, stream);
+    }
+    (void)p->gather(p->gather_ctx, all, p->n_trained); // a communicator that fails stays so: the first step reports it
+    params_convert(p, all, DT_F32, p->working, DT_BF16, p->n_trained, stream);
+    for (const dt_param_entry *e = p->entries; e < p->entries + p->n_trained_entries; e++)
+        if (e->dense) params_convert(p, all + e->offset, DT_F32, p->dense + e->dense_at, DT_F32, e->count, stream);
+}
+
+// The gradients that no plan writes are zeros again.
+static void clear_frozen(dt_params *p) {
+    for (const dt_param_entry *e = p->entries; e < p->entries + p->n_trained_entries; e++) {
+        if (e->thaw <= p->packs->step) continue;
+        float *zeros = dt_xcalloc((size_t)e->count + 1, sizeof *zeros);
+        params_write(p, p->grads[0] + e->offset, zeros, e->count);
+        free(zeros);
+    }
+}
+
 // Before memory of a device is allocated: the message names what does not fit, by kind, and what can help.
 static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;
@@ -165,7 +308,7 @@ static dt_status check_memory(const dt_params *p) {
     if (!p->backend->device) return DT_OK;
     p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
     if (p->flat.n_bytes <= free_bytes) return DT_OK; // activations come later, with the plan
-    const double weights = (double)(p->n_master + p->n_buffer) * sizeof(float) * mib;
+    const double weights = (double)((p->own_masters ? 0 : p->n_master) + p->n_buffer) * sizeof(float) * mib;
     return dt_fail(
         DT_E_USAGE,
         "this network does not fit the GPU: its weights take %.1f MiB, the optimizer state %.1f and gradients %.1f, "
@@ -176,13 +319,15 @@ static dt_status check_memory(const dt_params *p) {
         p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
-dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers) {
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers,
+                            bool own_masters) {
     dt_params *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
     p->backend = b;
     p->packs = dt_xcalloc(1, sizeof *p->packs);
     fill_entries(p, g);
-    params_add_flat(p, &p->master, p->n_master);
+    p->own_masters = own_masters;
+    if (!own_masters) params_add_flat(p, &p->master, p->n_master);
     params_add_flat(p, &p->buffer, p->n_buffer);
     p->own = dt_arena_alloc(&p->arena, sizeof *p->own);
     p->own[p->n_own++] = (dt_own_range){0, p->n_trained, 0}; // all, until dt_params_add_sharded
@@ -203,12 +348,13 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
 dt_status dt_params_take(dt_params *p) {
     DT_TRY(dt_flat_buffer_alloc_shared(&p->flat, p->backend, "weights, optimizer state and gradients"));
     p->taken = true;
+    init_own_dense(p);
     return dt_params_place_packs(p);
 }
 
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers) {
     dt_params *p = NULL;
-    DT_TRY(dt_params_lay_out(&p, g, b, n_slots, n_grad_buffers));
+    DT_TRY(dt_params_lay_out(&p, g, b, n_slots, n_grad_buffers, false));
     const dt_status st = dt_params_take(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
@@ -287,8 +433,22 @@ static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64
     free(host);
 }
 
+// Owned masters: what this rank has of all initial values.
+static void init_owned(dt_params *p, uint64_t seed) {
+    float *all = dt_xcalloc((size_t)p->n_master + 1, sizeof *all);
+    for (int i = 0; i < p->n_entries + p->n_teacher_entries; i++)
+        init_entry(&p->entries[i], seed, all + p->entries[i].offset);
+    for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++)
+        params_write(p, p->master + r->at, all + r->begin, r->end - r->begin);
+    params_write(p, p->dense + p->n_dense, all + p->n_trained, p->n_master - p->n_trained);
+    free(all);
+}
+
 void dt_params_init(dt_params *p, uint64_t seed) {
-    init_flat(p, p->entries, p->n_entries + p->n_teacher_entries, seed, p->master, p->n_master);
+    if (p->own_masters)
+        init_owned(p, seed);
+    else
+        init_flat(p, p->entries, p->n_entries + p->n_teacher_entries, seed, p->master, p->n_master);
     init_flat(p, p->buffers, p->n_buffers + p->n_teacher_buffers, seed, p->buffer, p->n_buffer);
 }
 
@@ -317,10 +477,17 @@ static bool changes(const dt_params *p, const packed_copy *c) {
     return false;
 }
 
+static void note_step_copy(dt_param_entry *e, const packed_copy *c) {
+    e->dense |= !is_rounded(c);
+    e->expands |= !is_in_order(c);
+}
+
 static void read_in_step(dt_params *p, int id, const dt_graph *g) {
     packed_copy *c = &p->packs->items[id];
     // an evaluation graph's copies are packed before evaluations, not in each step
     if (g->n_grads > 0) c->read_in_step = true;
+    for (int i = 0; c->read_in_step && i < c->n_params; i++)
+        if (c->from[i].there && !c->from[i].in_buffer) note_step_copy(&p->entries[c->from[i].entry], c);
     if (!c->read_in_step || c->in_step || !changes(p, c)) return;
     c->in_step = true;
     p->packs->step_bytes += c->n_bytes;
@@ -379,11 +546,14 @@ dt_status dt_params_place_packs(dt_params *p) {
     *flat = (dt_flat_buffer){0};
     for (; packs->n_placed < packs->n; packs->n_placed++) {
         packed_copy *c = &packs->items[packs->n_placed];
-        dt_flat_buffer_add(flat, &c->memory, c->n_bytes);
+        if (is_working(p, c))
+            c->memory = p->working + p->entries[c->from[0].entry].offset;
+        else
+            dt_flat_buffer_add(flat, &c->memory, c->n_bytes);
         for (int i = 0; i < c->n_params; i++)
             if (c->from[i].there)
                 c->dense[i] = c->from[i].in_buffer ? p->buffer + p->buffers[c->from[i].entry].offset
-                                                   : p->master + p->entries[c->from[i].entry].offset;
+                                                   : pack_source(p, &p->entries[c->from[i].entry]);
     }
     return dt_flat_buffer_alloc(flat, p->backend, "packed weights");
 }
@@ -408,11 +578,14 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts) {
 
 static void repack(dt_params *p, bool all) {
     const dt_device *d = p->backend->device;
+    if (p->own_masters) gather_masters(p);
     for (int i = 0; i < p->packs->n; i++) {
         const packed_copy *c = &p->packs->items[i];
-        if (all || c->read_in_step) c->pack(c->ctx, c->dense, c->memory, 1, d ? d->stream : NULL);
+        if ((all || c->read_in_step) && !is_working(p, c))
+            c->pack(c->ctx, c->dense, c->memory, 1, d ? d->stream : NULL);
     }
     if (d) d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
+    if (p->own_masters) clear_frozen(p);
 }
 
 void dt_params_repack(dt_params *p) {
@@ -427,14 +600,19 @@ void dt_params_repack_queue(dt_params *p, void *stream) {
     for (int i = 0; i < p->packs->n; i++) {
         const packed_copy *c = &p->packs->items[i];
         // behind the optimizer, on its stream
-        if (c->in_step && !c->taken) c->pack(c->ctx, c->dense, c->memory, 1, stream);
+        if (c->in_step && !c->taken && !is_working(p, c)) c->pack(c->ctx, c->dense, c->memory, 1, stream);
     }
 }
 
 dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
     dt_commit_copy *copies = dt_xcalloc((size_t)p->n_entries + 1, sizeof *copies);
     *n = 0;
-    for (int i = 0; i < p->n_entries; i++) {
+    for (int i = 0; p->own_masters && i < p->n_trained_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        void *to = e->dense ? (void *)(p->own_dense + e->dense_at) : p->working + e->offset;
+        copies[(*n)++] = (dt_commit_copy){e->offset, e->count, to, {e->dense ? DT_F32 : DT_BF16, 1, 1}};
+    }
+    for (int i = 0; !p->own_masters && i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         packed_copy *c = p->packs->items, *end = c + p->packs->n;
         // a form that the optimizer's kernel can write (n_taps), of exactly this entry

@@ -20,6 +20,17 @@
 // The other copies, such as weights with a batch norm folded in, wait for the next evaluation, which begins with
 // dt_params_repack.
 //
+// Owned masters (train.shard on GPUs in bf16; dt_params_own_masters): a rank has the f32 weights of its chunks alone.
+// Kernels read `working`, bf16 in the layout of the trained weights, which the optimizer writes and ranks gather; packed
+// copies in the same order lie there. What is read in f32, such as a batch norm's gain, is in `dense`:
+//
+//   master                          : of this rank's chunks, as the optimizer's slots
+//   working                         : [ p0 | p1 | … | pn ]   in bf16
+//   dense                           : [ those of p0 … pn that are read in f32 | f0 | f1 | … ]
+//
+// Copies of several parameters (an evaluation's) and the first values are made of all masters, which ranks gather in the
+// first gradient buffer: between steps nothing else is there.
+//
 // All flat buffers are one allocation, and the packed copies of the plans made before it are another. On a device both
 // are device memory, which the host reaches through the backend's copies only.
 //
@@ -48,6 +59,9 @@ typedef struct dt_param_entry {
     // which the parameter is trained.
     float lr_scale, decay_scale;
     int64_t thaw;
+    bool dense;       // some kernel reads it in f32, or packs it into another type than bf16 for a step
+    bool expands;     // some copy of it for a step has another order
+    int64_t dense_at; // dense, or never trained: its place in dt_params.dense
 } dt_param_entry;
 
 // Elements [begin, end) of the flat buffers that this rank updates, whole chunks (DT_CHUNK) where they do not end with
@@ -71,6 +85,7 @@ typedef struct dt_params {
         n_teacher_buffers; // of a teacher, behind the n_entries and n_buffers of the network
     dt_stat_entry *stats;
     int n_stats;
+    int64_t n_owned;   // elements of this rank's ranges: of the slots, average and master that ranks divide
     int64_t n_average; // elements of average: 0, n_master or, sharded, those that this rank owns
     int64_t n_master;  // elements of master (padded)
     int64_t n_trained; // elements of trained parameters, and so of the moments
@@ -82,7 +97,14 @@ typedef struct dt_params {
     float *average, *buffer_average; // of master and buffer (dt_params_add_average); NULL: none
     dt_own_range *own;               // ascending
     int n_own;
-    bool sharded;  // there are other ranks that own the rest: slots and average have this rank's elements alone
+    bool sharded;     // there are other ranks that own the rest: slots and average have this rank's elements alone
+    bool own_masters; // master, too
+    uint16_t *working;
+    float *dense, *own_dense; // own_dense: of the trained ones what this rank owns, else -0, so that ranks can add it
+    int64_t n_dense;          // trained elements of dense
+    // Owned masters: sends what every rank owns of x (n_trained) to all, on a device behind its stream, and waits for it.
+    dt_status (*gather)(void *ctx, float *x, int64_t n);
+    void *gather_ctx;
     float **grads; // gradient buffers
     int n_grads, n_slots;
     dt_flat_buffer *work; // activations and scratch, one for each replica: all plans share them
@@ -95,13 +117,14 @@ typedef struct dt_params {
 } dt_params;
 
 // From the differentiated training graph (or an inference graph: then no gradients or slots).
-// n_slots: of the optimizer (dt_optimizer); n_grad_buffers: how many gradient buffers. DT_E_USAGE where the flat
-// buffers alone do not fit a device.
+// n_slots: of the optimizer (dt_optimizer); n_grad_buffers: how many gradient buffers. own_masters: no master,
+// dt_params_own_masters will add it. DT_E_USAGE where the flat buffers alone do not fit a device.
 //
 // lay_out takes no memory: plans can be made of it, and the sizes of all be known (dt_params_packed_bytes,
 // dt_plan_report) before anything is taken. take then gives memory to the flat buffers and to the packed copies of all
 // plans. create is both.
-dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers);
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers,
+                            bool own_masters);
 dt_status dt_params_take(dt_params *p);
 // A plan needs n_bytes of activations and scratch for each of n_replicas. Networks run one after another (a step, then an
 // evaluation), so one buffer a replica serves all of them.
@@ -111,6 +134,19 @@ dt_status dt_params_take_work(dt_params *p, size_t n_bytes, int replica, char **
 // Between lay_out (with n_slots 0) and take, before add_average: slots for the ranges that this rank owns, which are
 // copied; `at` is filled in.
 void dt_params_add_sharded(dt_params *p, int n_slots, const dt_own_range *own, int n_own);
+// Of sharded parameters, when all plans are made: masters of what this rank owns, and what kernels read instead.
+void dt_params_own_masters(dt_params *p, dt_status (*gather)(void *ctx, float *x, int64_t n), void *ctx);
+// Bytes of the masters and of what kernels read of them, if n_ranks own them; *packed: of the copies besides.
+size_t dt_params_owned_bytes(const dt_params *p, int n_ranks, size_t *packed);
+// A plan reads the parameter at this offset in f32.
+void dt_params_read_dense(dt_params *p, int64_t offset);
+// Where kernels read the parameter at this offset in f32; NULL: they read `working`.
+float *dt_params_dense(const dt_params *p, int64_t offset);
+// Owned masters, behind the optimizer, which has written what this rank owns of `working` and own_dense: ranks gather
+// `working`, and add own_dense in `dense`, where queue_dense copies it; then queue_expand makes f32 of what is packed in
+// another order, in the gradient's place.
+void dt_params_queue_dense(dt_params *p, void *stream);
+void dt_params_queue_expand(dt_params *p, void *stream);
 // Between lay_out and take: flat buffers for averages of the weights and buffers (train.ema).
 void dt_params_add_average(dt_params *p);
 // Between lay_out (with n_slots 0) and take: the two slots of a factored optimizer.
@@ -127,9 +163,10 @@ int dt_params_find_stat(const dt_params *p, const char *name);
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id);
 dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
-// Brings all packed copies up to date with master and buffers. On a device: waits until they are.
+// Brings all packed copies up to date with master and buffers. On a device: waits until they are. Collective with owned
+// masters.
 void dt_params_repack(dt_params *p);
-// Brings the packed copies that a graph with gradients reads up to date.
+// Brings the packed copies that a graph with gradients reads up to date. Collective with owned masters.
 void dt_params_repack_step(dt_params *p);
 // After a commit, queued on a stream of the device: the copies that training reads and the optimizer did not write.
 void dt_params_repack_queue(dt_params *p, void *stream);

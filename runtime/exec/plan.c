@@ -317,6 +317,26 @@ static void find_finished_grads(dt_plan *p) {
     }
 }
 
+// A kernel that packs a parameter does not read it besides.
+static bool packs_it(const dt_plan *p, const dt_instruction *s, int64_t offset) {
+    for (int i = 0; s->kernel && i < s->instance.n_packs; i++)
+        for (int k = 0; k < s->instance.packs[i].n_params; k++) {
+            const dt_value v = s->instance.packs[i].params[k];
+            const dt_ref *ref = v == DT_NONE ? NULL : &p->forms[p->form_of[v]].ref;
+            if (ref && ref->place == DT_P_MASTER && ref->offset == offset) return true;
+        }
+    return false;
+}
+
+static void note_dense_reads(dt_plan *p) {
+    for (int k = 0; k < p->n_instructions; k++) {
+        const dt_instruction *s = &p->instructions[k];
+        for (int i = 0; i < s->n_in; i++)
+            if (s->in[i].place == DT_P_MASTER && !packs_it(p, s, s->in[i].offset))
+                dt_params_read_dense(p->params, s->in[i].offset);
+    }
+}
+
 // ---- public ----------------------------------------------------------------------------------------
 
 static dt_status fill_plan(dt_plan *p) {
@@ -337,6 +357,7 @@ static dt_status fill_plan(dt_plan *p) {
     find_finished_grads(p);
     p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers); // all lifetimes are known now
     p->flat_bytes = p->activation_bytes + p->scratch_bytes + 64;      // vector loads may read behind the last row
+    note_dense_reads(p);
     dt_params_plan_work(p->params, p->flat_bytes, p->opts.n_replicas);
     DT_TRY(dt_params_place_packs(p->params));
     return p->params->taken ? dt_plan_take(p) : DT_OK;

@@ -60,9 +60,12 @@ static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, si
     const bool divides = r->config->train.shard == DT_SHARD_optimizer && !p->sharded;
     const size_t parts = divides ? (size_t)n_ranks : 1;
     int n = 0;
-    const size_t weights = (size_t)p->n_master * 4, trains = (size_t)p->n_trained * 4; // bytes
+    const size_t trains = (size_t)p->n_trained * 4; // bytes
+    size_t weights = (size_t)p->n_master * 4, packed = dt_params_packed_bytes(p);
+    const int n_owners = p->own_masters ? r->comm->world_size : n_ranks;
+    if (dt_run_owns_masters(r, n_owners)) weights = dt_params_owned_bytes(p, n_owners, &packed);
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
-    rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
+    rows[n++] = (memory_row){"packed weights", packed};
     rows[n++] = (memory_row){"optimizer state", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts}; // moments of f32
     if (p->n_average)
         // averages of batch-norm statistics are never sharded

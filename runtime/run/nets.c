@@ -141,6 +141,16 @@ static void shard(dt_params *p, const dt_open_run *r, int n_slots) {
     free(own);
 }
 
+// dt_params.gather
+static dt_status gather_masters(void *ctx, float *x, int64_t n) {
+    const dt_open_run *r = ctx;
+    const dt_device *d = r->backend->device;
+    dt_comm *c = r->device_comm;
+    DT_TRY(d->synchronize(r->backend, d->stream));
+    DT_TRY(dt_comm_all_gather_f32(c, x, n));
+    return c->device->drain(c, "the exchange of weights");
+}
+
 static dt_status nets_lay_out(dt_nets *n, dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_optimizer *o = &dt_optimizers[c->train.optimizer.name];
@@ -149,7 +159,7 @@ static dt_status nets_lay_out(dt_nets *n, dt_open_run *r) {
     const dt_net net = n->training ? dt_nets_trained(n) : dt_nets_last_evaluated(n);
     // with ZeRO-1 slots come from dt_params_add_sharded, for the owned ranges alone
     DT_TRY(dt_params_lay_out(&n->params, net.graph, r->backend, n->training && !shards ? o->n_slots : 0,
-                             r->replicas->n_flats));
+                             r->replicas->n_flats, shards && dt_run_owns_masters(r, r->comm->world_size)));
     if (shards) shard(n->params, r, o->n_slots);
     if (n->training && averages) dt_params_add_average(n->params);
     if (n->training && o->factored) dt_params_add_factored(n->params);
@@ -195,6 +205,7 @@ static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
         dt_net *net = &n->phases[i].eval;
         if (net->graph) DT_TRY(dt_plan_create(&net->plan, net->graph, n->params, &opts));
     }
+    if (n->params->own_masters) dt_params_own_masters(n->params, gather_masters, r);
     return DT_OK;
 }
 

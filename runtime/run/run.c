@@ -38,6 +38,11 @@ bool dt_run_shards(const dt_open_run *r) {
     return r->comm->world_size > 1 && r->config->train.shard == DT_SHARD_optimizer;
 }
 
+bool dt_run_owns_masters(const dt_open_run *r, int n_ranks) {
+    return n_ranks > 1 && r->config->train.shard == DT_SHARD_optimizer && r->resolved.precision == DT_PRECISION_bf16 &&
+           r->backend->device;
+}
+
 dt_comm *dt_run_flat_comm(const dt_open_run *r) {
     return r->device_comm ? r->device_comm : r->comm;
 }

@@ -109,7 +109,10 @@ int dt_run_n_micro(const dt_open_run *r);
 // Samples of a batch of an evaluation.
 int dt_run_eval_batch(const dt_open_run *r);
 bool dt_run_has_bf16_gradients(const dt_open_run *r); // between ranks
-bool dt_run_shards(const dt_open_run *r);             // train.shard, and there are ranks to divide among
+bool dt_run_shards(const dt_open_run *r);
+// Whether each of n_ranks has the f32 weights of its chunks alone (dt_params.own_masters). Not on a CPU, whose kernels
+// may pack weights from f32 at their use.
+bool dt_run_owns_masters(const dt_open_run *r, int n_ranks); // train.shard, and there are ranks to divide among
 // The comm over the memory that flat buffers are in.
 dt_comm *dt_run_flat_comm(const dt_open_run *r);
 // Which checkpoint was asked for, and what the default came to: "best", "latest" or a step.

@@ -40,16 +40,29 @@ static void add_slice(dt_state *s, char *name, const char *file, dt_shape shape,
         (dt_state_slice){{name, file, shape, x->sharded ? NULL : x->host + offset}, x->role, s->n_flats - 1, offset};
 }
 
+// Owned masters: the weights that are never trained, which every rank has.
+static void add_fixed(dt_state *s) {
+    const dt_params *p = s->nets->params;
+    state_add_flat(s, DT_ROLE_FIXED, p->dense + p->n_dense, p->n_master - p->n_trained, false);
+}
+
 static void add_parameters(dt_state *s, bool average, const char *file) {
     const dt_params *p = s->nets->params;
+    const bool own = !average && p->own_masters;
     const dt_role roles[2] = {average ? DT_ROLE_AVERAGE : DT_ROLE_WEIGHT,
                               average ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_STATISTIC};
-    state_add_flat(s, roles[0], average ? p->average : p->master, average ? p->n_average : p->n_master,
-                   average && p->sharded);
+    if (own)
+        state_add_flat(s, roles[0], p->master, p->n_owned, true);
+    else
+        state_add_flat(s, roles[0], average ? p->average : p->master, average ? p->n_average : p->n_master,
+                       average && p->sharded);
     for (int i = 0; i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
-        add_slice(s, dt_xstrdup(e->name), file, e->shape, e->offset);
+        if (own && i == p->n_trained_entries) add_fixed(s);
+        add_slice(s, dt_xstrdup(e->name), file, e->shape,
+                  e->offset - (own && e->offset >= p->n_trained ? p->n_trained : 0));
     }
+    if (own && p->n_entries == p->n_trained_entries) add_fixed(s); // a teacher's
     state_add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer, false);
     for (int i = 0; i < p->n_buffers; i++) {
         const dt_param_entry *e = &p->buffers[i];
@@ -74,22 +87,31 @@ static dt_state_flat *flat_of(const dt_state *s, dt_role role) {
     return &s->flats[i];
 }
 
+// Where the host sees a parameter that is never trained.
+static float *fixed_at(const dt_state *s, int64_t offset) {
+    const dt_params *p = s->nets->params;
+    return p->own_masters ? flat_of(s, DT_ROLE_FIXED)->host + offset - p->n_trained
+                          : flat_of(s, DT_ROLE_WEIGHT)->host + offset;
+}
+
 static void list_slices(dt_state *s) {
     const dt_params *p = s->nets->params;
     const char *const *moments = dt_optimizers[s->run->config->train.optimizer.name].slots;
     // upper bound: weights and averages, moments, statistics of both
     const int most = (2 + p->n_slots) * p->n_entries + 2 * p->n_buffers;
     s->slices = dt_xcalloc((size_t)most + 1, sizeof *s->slices);
-    s->flats = dt_xcalloc((size_t)(4 + p->n_slots), sizeof *s->flats); // two of weights, two of averages, one per slot
+    s->flats =
+        dt_xcalloc((size_t)(5 + p->n_slots), sizeof *s->flats); // three of weights, two of averages, one per slot
     // with EMA the averages evaluate, and are what model.safetensors has
     if (p->average) add_parameters(s, true, "model");
     s->n_model = s->n_slices;
+    s->n_model_flats = s->n_flats;
     add_parameters(s, false, p->average || s->run->request.raw ? "raw" : "model");
-    if (!p->average) s->n_model = s->n_slices;
+    if (!p->average) s->n_model = s->n_slices, s->n_model_flats = s->n_flats;
     // what is never trained is its own average
     for (int i = p->n_trained_entries; p->sharded && p->average && i < p->n_entries; i++)
         // frozen tensors: no rank averages them
-        s->slices[i].tensor.data = flat_of(s, DT_ROLE_WEIGHT)->host + p->entries[i].offset;
+        s->slices[i].tensor.data = fixed_at(s, p->entries[i].offset);
     for (int i = 0; i < p->n_slots; i++) add_moments(s, moments[i], i);
 }
 
@@ -104,7 +126,7 @@ dt_ckpt_tensor *dt_state_view(const dt_state *s, bool all, int *n) {
 
 // The buffers of the model come first, those of its weights and of its statistics.
 static int n_flats(const dt_state *s, bool all) {
-    return all ? s->n_flats : 2;
+    return all ? s->n_flats : s->n_model_flats;
 }
 
 // Brings the device up to date with the host's copies.
@@ -141,8 +163,9 @@ static void move_averages(dt_state *s, bool swap) {
         for (const dt_own_range *r = ranges; r < ranges + n; r++)
             for (int64_t k = r->begin; k < r->end; k++) {
                 float *at = average->host + r->at + k - r->begin, x = *at;
-                *at = own->host[k];
-                if (swap) own->host[k] = x;
+                float *mine = own->host + k + (own->sharded ? r->at - r->begin : 0);
+                *at = *mine;
+                if (swap) *mine = x;
             }
     }
 }
@@ -156,12 +179,12 @@ dt_status dt_state_swap_average(dt_state *s) {
     if (!p->average) return DT_OK;
     // this rank's ranges alone; the others' arrive by the all-gather below
     for (const dt_own_range *r = ranges; d && r < ranges + (p->sharded ? p->n_own : 1); r++)
-        d->swap(b, p->master + r->begin, p->average + r->at, r->end - r->begin, d->stream);
+        d->swap(b, p->master + (p->own_masters ? r->at : r->begin), p->average + r->at, r->end - r->begin, d->stream);
     if (d)
         d->swap(b, p->buffer, p->buffer_average, p->n_buffer, d->stream);
     else
         move_averages(s, true);
-    if (p->sharded) {
+    if (p->sharded && !p->own_masters) { // else with the copies
         if (d) DT_TRY(d->synchronize(b, d->stream));
         DT_TRY(dt_comm_all_gather_f32(c, p->master, p->n_trained)); // the evaluation reads whole weights
         if (d) DT_TRY(c->device->drain(c, "the exchange of averages"));
@@ -388,13 +411,38 @@ static dt_status import_all(dt_state *s) {
     return DT_OK;
 }
 
+// Owned masters: rank 0 has all weights while it reads files.
+static dt_status import_owned(dt_state *s) {
+    const bool root = dt_run_is_root(s->run);
+    const int flat = (int)(flat_of(s, DT_ROLE_WEIGHT) - s->flats);
+    int n;
+    dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
+    float *all = root ? dt_xcalloc((size_t)s->nets->params->n_trained + 1, sizeof *all) : NULL;
+    for (int i = 0; i < n && root; i++)
+        if (s->slices[i].flat == flat) tensors[i].data = all + s->slices[i].offset;
+    dt_status st = pass_runs(s, flat, tensors, true);
+    if (root && st == DT_OK) {
+        for (int i = 0; i < n; i++) s->slices[i].tensor.data = tensors[i].data;
+        st = import_all(s);
+        for (int i = 0; i < n; i++)
+            if (s->slices[i].flat == flat) s->slices[i].tensor.data = NULL;
+    }
+    if (st == DT_OK) st = pass_runs(s, flat, tensors, false);
+    free(all);
+    free(tensors);
+    return st;
+}
+
 dt_status dt_state_init(dt_state *s) {
     dt_params *p = s->nets->params;
     const bool root = dt_run_is_root(s->run);
     dt_params_init(p, (uint64_t)s->run->config->run.seed);
     DT_TRY(state_pull(s, false)); // what a file leaves as it is
     if (dt_state_has_file(s->run->config)) {
-        if (root) DT_TRY(import_all(s));
+        if (p->own_masters)
+            DT_TRY(import_owned(s));
+        else if (root)
+            DT_TRY(import_all(s));
         DT_TRY(share(s, p->average != NULL));
         move_averages(s, false);
         if (p->average) state_push(s, true); // both are on the host: the device gets them
@@ -460,7 +508,7 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
 }
 
 // Rank 0: the teacher's weights into the host's buffers, behind ours. DT_E_USAGE where its classes are not ours.
-static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
+static dt_status read_teacher(dt_state *s, float *statistics) {
     static const char prefix[] = "teacher:"; // of names in the graph
     const dt_params *p = s->nets->params;
     const dt_teacher *t = &s->run->teacher;
@@ -473,8 +521,8 @@ static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
         // parameters first, then statistics
         const int k = i - p->n_teacher_entries;
         const dt_param_entry *e = k < 0 ? &p->entries[p->n_entries + i] : &p->buffers[p->n_buffers + k];
-        list[i] =
-            (dt_ckpt_tensor){e->name + strlen(prefix), "model", e->shape, (k < 0 ? weights : statistics) + e->offset};
+        list[i] = (dt_ckpt_tensor){e->name + strlen(prefix), "model", e->shape,
+                                   k < 0 ? fixed_at(s, e->offset) : statistics + e->offset};
     }
     dt_status st = DT_OK;
     for (int i = 0; i < targets->n && st == DT_OK && classes; i++)
@@ -489,14 +537,16 @@ static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
 
 dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
     const dt_params *p = s->nets->params;
-    const dt_state_flat *flats[2] = {flat_of(s, DT_ROLE_WEIGHT), flat_of(s, DT_ROLE_STATISTIC)};
-    const int64_t begins[2] = {p->n_teacher_entries ? p->entries[p->n_entries].offset : p->n_master,
+    const dt_state_flat *flats[2] = {flat_of(s, p->own_masters ? DT_ROLE_FIXED : DT_ROLE_WEIGHT),
+                                     flat_of(s, DT_ROLE_STATISTIC)};
+    const int64_t begins[2] = {(p->n_teacher_entries ? p->entries[p->n_entries].offset : p->n_master) -
+                                   (p->own_masters ? p->n_trained : 0),
                                p->n_teacher_buffers ? p->buffers[p->n_buffers].offset : p->n_buffer};
     uint64_t parts[2] = {0, 0};
     *hash = 0;
     if (!s->run->teacher.config) return DT_OK;
     DT_TRY(state_pull(s, false));
-    if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[0]->host, flats[1]->host));
+    if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[1]->host));
     // the teacher's weights are the same everywhere, as ours
     DT_TRY(share(s, true));
     for (int i = 0; i < 2; i++) {
@@ -549,12 +599,28 @@ static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
     return st;
 }
 
+// Owned masters: of what kernels read of a weight, which every rank has.
+static uint64_t hash_working(const dt_state *s, const dt_state_slice *l, bool flips) {
+    const dt_params *p = s->nets->params;
+    dt_backend *b = s->run->backend;
+    const float *dense = dt_params_dense(p, l->offset);
+    const void *from = dense ? (const void *)dense : p->working + l->offset;
+    const size_t n_bytes = (size_t)dt_shape_elements(&l->tensor.shape) * (dense ? sizeof *dense : sizeof *p->working);
+    char *host = dt_xcalloc(n_bytes + 1, 1);
+    b->copy_to_host(b, host, from, n_bytes);
+    host[0] ^= (char)flips;
+    const uint64_t hash = dt_hash64(host, n_bytes);
+    free(host);
+    return hash;
+}
+
 dt_status dt_state_compare_ranks(dt_state *s) {
     dt_comm *c = s->run->comm;
     // nothing to compare with
     if (c->world_size == 1) return DT_OK;
     DT_TRY(state_pull(s, false));
-    if (dt_failpoint("flip")) {
+    bool flips = dt_failpoint("flip");
+    if (flips) {
         uint32_t bits;
         float *first = flat_of(s, DT_ROLE_WEIGHT)->host;
         memcpy(&bits, first, sizeof bits);
@@ -566,6 +632,8 @@ dt_status dt_state_compare_ranks(dt_state *s) {
         const dt_ckpt_tensor *t = &s->slices[i].tensor;
         if (t->data) // else no two ranks have it
             hashes[i] = dt_hash64(t->data, (size_t)dt_shape_elements(&t->shape) * sizeof *t->data);
+        else if (s->slices[i].role == DT_ROLE_WEIGHT)
+            hashes[i] = hash_working(s, &s->slices[i], flips), flips = false;
     }
     // all equal if the largest hash is the smallest: max(h) = -max(-h)
     const int64_t sum = (int64_t)(dt_hash64(hashes, (size_t)s->n_slices * sizeof *hashes) >> 1); // both signs exist

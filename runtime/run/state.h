@@ -8,8 +8,8 @@
 // copy on the host, brought up to date where it is read; whatever changes slices here updates the device and the packed
 // copies of kernels as well.
 //
-// With train.shard each rank has of moments and averages the chunks that it updates (dt_params.own), and the host has no
-// whole slice of them. A checkpoint has whole ones all the same: rank 0 saves and loads, and the chunks go to it and come
+// With train.shard each rank has of moments and averages, and in bf16 of weights, the chunks that it updates (dt_params.own),
+// and the host has no whole slice of them. A checkpoint has whole ones all the same: rank 0 saves and loads, and the chunks go to it and come
 // from it, a MiB at a time.
 //
 // Functions that read or change data want the stepper drained. Collective where they say so.
@@ -20,6 +20,7 @@
 
 typedef enum dt_role {
     DT_ROLE_WEIGHT,
+    DT_ROLE_FIXED,             // weights that are never trained, where ranks have parts of the others
     DT_ROLE_STATISTIC,         // of batch norms
     DT_ROLE_AVERAGE,           // of a weight
     DT_ROLE_AVERAGE_STATISTIC, // of a statistic
@@ -39,7 +40,7 @@ typedef struct dt_state {
     dt_state_slice *slices; // those of the model first: what evaluates and what model.safetensors has
     int n_slices, n_model;
     struct dt_state_flat *flats; // internal: the buffers in which they lie
-    int n_flats;
+    int n_flats, n_model_flats;
     int64_t *owners; // with train.shard: the rank that owns each chunk of the trained parameters; else NULL
 } dt_state;
 

@@ -314,7 +314,9 @@ static dt_status play_tree(player *y, const trainer *t, const dt_replica_plan *p
 // The commit. With train.shard a rank updates its part, and then all get the weights, which nothing hides.
 static dt_status play_commit(player *y, const trainer *t, dt_scaling_row *row) {
     // ZeRO-1: weights of all owners
-    const dt_reduction all = {.steps = DT_ALL_GATHER, .n = t->nets.params->n_trained};
+    static uint16_t bf16; // never read
+    const bool halves = dt_run_owns_masters(&t->run, y->comm->world_size);
+    const dt_reduction all = {.steps = DT_ALL_GATHER, .n = t->nets.params->n_trained, .bf16 = halves ? &bf16 : NULL};
     dt_request r;
     row->commit_s = y->p->commit_s / y->threads.threads * y->slow;
     if (shards(y)) row->commit_s /= y->comm->world_size; // a rank commits the chunks that it owns

@@ -162,14 +162,20 @@ static bool has_sums(const struct device_step *v, const unit *p) {
 
 // What ranks exchange behind a phase of the commit (train.shard).
 static dt_status queue_exchange(struct device_step *v, dt_commit_phase phase) {
-    const dt_params *p = v->s->o.params;
+    dt_params *p = v->s->o.params;
     dt_comm *c = v->s->o.device_comm;
     int64_t n;
     if (!p->sharded) return DT_OK;
     // sums of chunks between phases, then the weights behind the optimizer
     double *sums = v->d->commit_sums(v->b, v->commit, phase, &n);
     if (sums) return c->all_reduce_f64(c, sums, n);
-    return phase == DT_COMMIT_OPTIMIZE ? dt_comm_all_gather_f32(c, p->master, p->n_trained) : DT_OK;
+    if (phase != DT_COMMIT_OPTIMIZE) return DT_OK;
+    if (!p->own_masters) return dt_comm_all_gather_f32(c, p->master, p->n_trained);
+    DT_TRY(dt_comm_all_gather_bf16(c, p->working, p->n_trained));
+    dt_params_queue_dense(p, v->main);
+    if (p->n_dense) DT_TRY(c->all_reduce_f32(c, p->dense, p->n_dense));
+    dt_params_queue_expand(p, v->main);
+    return DT_OK;
 }
 
 static dt_status queue_unit(struct device_step *v, const unit *p) {
@@ -559,10 +565,12 @@ static dt_status create_commit(struct device_step *v) {
     const struct dt_stepper *s = v->s;
     const bool sharded = s->o.params->sharded; // then copies wait for the weights of other ranks
     dt_commit_args a = s->commit;
-    dt_commit_copy *copies = sharded ? NULL : dt_params_take_copies(s->o.params, &a.n_copies);
+    const bool writes = !sharded || s->o.params->own_masters;
+    dt_commit_copy *copies = writes ? dt_params_take_copies(s->o.params, &a.n_copies) : NULL;
     int32_t *states = sharded ? list_states(s->o.params, s->n_chunks) : NULL;
     a.copies = copies;
     a.states = states;
+    a.own_master = s->o.params->own_masters;
     a.step = v->step;
     a.numbers = v->numbers;
     const dt_status status = v->d->commit_create(v->b, &a, &v->commit);

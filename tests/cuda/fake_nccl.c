@@ -51,8 +51,9 @@ typedef struct nccl {
     dt_cuda_api *cuda;
     char folder[DT_NCCL_ID_BYTES];
     int rank, world_size;
-    int64_t n_done; // collectives
-    int n_before;   // communicators that FAKE_NCCL_DIR has seen
+    int64_t n_done;    // collectives
+    size_t n_gathered; // bytes of all-gathers and broadcasts
+    int n_before;      // communicators that FAKE_NCCL_DIR has seen
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
     const void *waits; // the operation that has sent its part and waits for the others
     const op *group;   // under way, its operation
@@ -189,6 +190,7 @@ static bool run_collective(const op *o) {
     if (n->waits != o) fake_breach("a collective begins while another is under way");
     if (!all_are_there(n)) return false;
     take_part(o);
+    if (gathers || o->kind == BROADCAST) n->n_gathered += o->n_bytes;
     name_collective(n, n->n_done - 1, n->rank, path);
     unlink(path);
     n->n_done++;
@@ -462,6 +464,7 @@ static int finalize(const dt_nccl_api *a, void *comm) {
     const int e = failure(of(a), "finalize", 0);
     check_idle(of(a), "finalize");
     of(a)->finalized = true;
+    if (getenv("FAKE_NCCL_BYTES")) fprintf(stderr, "NCCL gathered %zu bytes\n", of(a)->n_gathered);
     return e ? e : begin(of(a));
 }
 

@@ -9,13 +9,20 @@
 #include "run/memory_report.h"
 #include "testing.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SIDE = 32, CLASSES = 10, BATCH = 2 };
 
 static const char *const networks[] = {"{name: fusion}", "{name: resnet, depth: 50, width: 8}",
                                        "{name: vit, patch: 8, dim: 32, heads: 4, blocks: 12}"};
+
+static const char owned_yaml[] =
+    "run: {name: memory}\n"
+    "data: {path: none, fields: {right: {kind: image, channels: 3, size: [32, 32]}, who: {kind: class, classes: 10}}}\n"
+    "model: {name: vit, patch: 8, dim: 192, heads: 3, blocks: 12}\ntrain: {global_batch: 2, micro_batch: 2}\n";
 
 static dt_graph *make_graph(dt_config *c, bool two_images, bool training) {
     dt_field_info f[3] = {{.name = "left", .sample_shape = dt_shape3(SIDE, SIDE, 3), .dtype = DT_U8, .is_image = true},
@@ -67,7 +74,7 @@ static dt_status plan_run(run_parts *r, const char *model, bool two_images, size
     assert_int_equal(dt_cuda_backend_create(&s->backend, r->api, NULL, 0, &(dt_backend_opts){.threads = 1}), DT_OK);
     train->graph = make_graph(s->config, two_images, true);
     eval->graph = make_graph(s->config, two_images, false);
-    DT_TRY(dt_params_lay_out(&r->nets.params, train->graph, s->backend, 2, 1));
+    DT_TRY(dt_params_lay_out(&r->nets.params, train->graph, s->backend, 2, 1, false));
     must(dt_plan_create(&train->plan, train->graph, r->nets.params, &po));
     must(dt_plan_create(&eval->plan, eval->graph, r->nets.params, &po));
     assert_int_equal(count_allocs(s->backend), 0);
@@ -145,6 +152,60 @@ TEST(test_check_before_anything_is_taken) {
         take_memory(&r);
         end_run(&r);
     }
+}
+
+// train.shard in bf16 on W ranks: what AdamW keeps of a parameter is 6 + 12 / W bytes, where a rank that has all masters keeps
+// 10 + 8 / W; and the report says what the device gives.
+static size_t parameter_bytes(int world_size, bool own_masters) {
+    const int64_t most = 4096;
+    dt_own_range *own = dt_xcalloc((size_t)most, sizeof *own);
+    run_parts r = {0};
+    dt_open_run *s = &r.run;
+    dt_params *p;
+    dt_plan *plans[2];
+    dt_graph *graphs[2];
+    const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
+    int n_own = 0;
+    must(dt_config_parse(&s->config, "test", owned_yaml, sizeof owned_yaml - 1, NULL, 0));
+    must(dt_cuda_backend_create(&s->backend, fake_cuda_create(NULL), NULL, 0, &(dt_backend_opts){.threads = 1}));
+    for (int i = 0; i < 2; i++) graphs[i] = make_graph(s->config, false, i == 0);
+    must(dt_params_lay_out(&p, graphs[0], s->backend, 0, 1, own_masters));
+    for (int64_t at = 0; at < p->n_trained; at += world_size * DT_CHUNK) { // the last rank's: it has the fewest
+        const int64_t begin = at, end = at + DT_CHUNK < p->n_trained ? at + DT_CHUNK : p->n_trained;
+        own[n_own++] = (dt_own_range){begin, end, 0};
+    }
+    dt_params_add_sharded(p, 2, own, n_own);
+    for (int i = 0; i < 2; i++) must(dt_plan_create(&plans[i], graphs[i], p, &po));
+    size_t packed = dt_params_packed_bytes(p), before = 0, left = 0, total;
+    s->backend->device->memory(s->backend, &before, &total);
+    if (own_masters) {
+        const size_t others = p->flat.n_bytes;
+        dt_params_own_masters(p, NULL, NULL);
+        const size_t said = dt_params_owned_bytes(p, world_size, &packed);
+        assert_in_range(p->flat.n_bytes - others, said, said + 4 * 256); // each of four begins at 256
+        assert_true(packed * 20 < (size_t)p->n_trained);                 // folded pixels alone
+    }
+    must(dt_params_take(p));
+    s->backend->device->memory(s->backend, &left, &total);
+    const size_t taken = before - left;
+    assert_in_range(taken, p->flat.n_bytes + packed, p->flat.n_bytes + packed + (1 << 16));
+    printf("%d ranks, %s: %.3f bytes a parameter, of %lld\n", world_size,
+           own_masters ? "masters with owners" : "all masters", (double)taken / (double)p->n_trained,
+           (long long)p->n_trained);
+    const double each = own_masters ? 6 + 12.0 / world_size : 10 + 8.0 / world_size;
+    assert_true(fabs((double)taken / (double)p->n_trained - each) < 0.12);
+    dt_params_destroy(p);
+    for (int i = 0; i < 2; i++) dt_plan_destroy(plans[i]), dt_graph_destroy(graphs[i]);
+    dt_cuda_api *api = dt_cuda_self(s->backend)->api;
+    s->backend->destroy(s->backend);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+    dt_config_destroy(s->config);
+    free(own);
+    return taken;
+}
+
+TEST(test_owned_masters) {
+    for (int w = 2; w <= 8; w *= 4) assert_true(parameter_bytes(w, true) < parameter_bytes(w, false));
 }
 
 // What would fit if another process had not taken the rest is no mistake of the config.

@@ -161,7 +161,7 @@ static dt_kernel_cost count(int which, int batch, bool looks, bool seen[]) {
                                          .adds_branches = b->kernel(b, DT_OP_add_branch, false) != NULL},
                         networks[which].type));
     if (looks) touch.count = b->device->count, dt_cuda_self(b)->device.count = look;
-    must(dt_params_lay_out(&params, g, b, 2, 1));
+    must(dt_params_lay_out(&params, g, b, 2, 1, false));
     must(dt_plan_create(&p, g, params, &(dt_plan_opts){.threads = 1, .n_replicas = 1}));
     must(dt_plan_costs(p, &h200, false, &rows, &n));
     for (int i = 0; i < n; i++) {

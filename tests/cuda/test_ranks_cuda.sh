@@ -70,9 +70,8 @@ shard=(model.width=16 train.ema=0.9 "eval.every=2 steps")
 alike() { # RUN RUN STEP: all of their last checkpoints and results
     local f
     cmp "$work/runs/$1/result.json" "$work/runs/$2/result.json" || fail "$1 and $2 have other results"
-    for f in model raw optimizer; do
-        cmp "$work/runs/$1/checkpoints/step-$3/$f.safetensors" "$work/runs/$2/checkpoints/step-$3/$f.safetensors" ||
-            fail "$1 and $2 differ in $f"
+    for f in "$work/runs/$1/checkpoints/step-$3"/*.safetensors; do
+        cmp "$f" "$work/runs/$2/checkpoints/step-$3/${f##*/}" || fail "$1 and $2 differ in ${f##*/}"
     done
     echo "$1 = $2 in all"
 }
@@ -159,6 +158,38 @@ chain divided "${words[@]}" train.shard=optimizer
 wait $undivided
 alike undivided divided 00000012
 grep -q '"grad_norm":[0-9]' "$work/runs/divided/metrics.jsonl" || show divided "all steps overflow"
+# in bf16 an owner alone has the masters: through evaluations of folded weights and of averages, files of weights, parts that
+# are frozen for good and for a while, a teacher, and other numbers of ranks
+freezes="train.groups=[{match: '(conv1|bn1).*', freeze: true}, {match: 'layer3.*', freeze_until: 9 steps, lr: 0.5}]"
+words=("${shard[@]}" train.precision=bf16 train.max_steps=12 "eval.every=2 steps" "run.verify_every=1 steps" "$freezes")
+chain unowned "${words[@]}" & undivided=$!
+chain owned "${words[@]}" train.shard=optimizer
+wait $undivided
+alike unowned owned 00000012
+words=(train.precision=bf16 model.width=16 "eval.every=2 steps" eval.recalibrate_bn=2 "train.teacher=$work/runs/unowned@12"
+       "model.init=$work/runs/unowned/checkpoints/step-00000012/model.safetensors" train.optimizer.name=lamb)
+good 4 unownedinit "${words[@]}" & undivided=$!
+good 4 ownedinit "${words[@]}" train.shard=optimizer
+wait $undivided
+alike unownedinit ownedinit 00000004
+words=(train.precision=bf16 data.augment= "model={name: vit, depth: , width: , dim: 64, heads: 4, blocks: 4, patch: 8, drop_path: 0.2}")
+good 2 unownedvit "${words[@]}" & undivided=$!
+good 2 ownedvit "${words[@]}" train.shard=optimizer device.capture=false
+wait $undivided
+alike unownedvit ownedvit 00000004
+(rc=0 && "${ranks[@]}" 2 sh -c '[ $OMPI_COMM_WORLD_RANK = 0 ] || export DTRAIN_FAILPOINT=flip:2:eio; exec "$@"' - "$work/bin/dtrain" \
+    "$work/ranks.yaml" run.name=flipped "${words[@]}" train.shard=optimizer "run.verify_every=1 steps" >"$work/flipped.out" 2>"$work/flipped.log" || exit $?) & flipped=$!
+gathered() { # PRECISION: bytes that four more steps gather
+    local n bytes=()
+    for n in 1 5; do
+        FAKE_NCCL_BYTES=1 good 2 "gather$1$n" "${words[@]}" train.shard=optimizer train.precision="$1" train.max_steps=$n data.split.val=0 "eval.every=0"
+        bytes+=("$(grep -o -m1 'gathered [0-9]*' "$work/gather$1$n.log" | cut -d' ' -f2)")
+    done
+    echo $((bytes[1] - bytes[0]))
+}
+fp32=$(gathered fp32) bf16=$(gathered bf16)
+[ "$fp32" -gt 1000000 ] && [ $((2 * bf16)) = "$fp32" ] || fail "four steps gather $fp32 bytes in fp32, $bf16 in bf16"
+echo "gathered: $fp32 bytes in fp32, $bf16 in bf16"
 shard+=(train.optimizer.name=lamb comm.gradient_dtype=bf16)
 good 2 lambundivided "${shard[@]}" & undivided=$!
 good 2 lambplain "${shard[@]}" train.shard=optimizer device.capture=false & plain=$!
@@ -214,6 +245,7 @@ refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank per GPU" $crow
 refused refusing 240 "a captured sum (device.capture: false goes without): rank 1: NCCL all-reduce failed: invalid argument" $refusing
 refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*fake device)" $engineless
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
+refused flipped 70 "after step 2: run.verify_every: rank 1 on .* holds other values in 'heads" $flipped
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
 refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast
 refused large 2 "9.0 MiB in all (.* optimizer state 2.4, EMA of the weights 1.2, .* of 8.5 MiB" $large

@@ -134,6 +134,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->optimize.kind = o->kind;
     c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
+    c->optimize.own_master = a->own_master;
     c->optimize.average = o->average;
     c->optimize.states = c->states;
     c->optimize.average_rate = c->buffers.average_rate = o->average_rate;

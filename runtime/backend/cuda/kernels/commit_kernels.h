@@ -456,6 +456,7 @@ typedef struct dt_commit_optimize_args {
     float *master, *slots[DT_MAX_SLOTS];
     const float *grad;
     const int32_t *states;        // dt_commit_args
+    int own_master;               // they are master's, too
     float *average, average_rate; // dt_optimizer_args
     double *norms;                // two sums of squares per chunk of a scaled segment
     float *ratios;                // one per segment; NULL: the optimizer takes no norms
@@ -565,7 +566,7 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
         double w = 0, v = 0;
         for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
             float p[8], d[8];
-            dt_commit_get8(a->master, k, to, p);
+            dt_commit_get8(a->master + (a->own_master ? apart : 0), k, to, p);
             dt_commit_one(a, &u, k, to, apart, p, 1, d); // 1: measure only
             for (int j = 0; j < 8; j++) {
                 w += (double)p[j] * (double)p[j];
@@ -639,6 +640,7 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
     const int64_t apart = (state - DT_BLOCK) * DT_COMMIT_CHUNK; // from a parameter's place to its state's
     const int commit = a->verdict->commit && state >= 0;        // state < 0: another rank updates the chunk
     const int64_t begin = DT_BLOCK * DT_COMMIT_CHUNK, end = begin + DT_COMMIT_CHUNK;
+    float *const master = a->master + (a->own_master ? apart : 0);
     // segments that overlap the chunk
     DT_COMMIT_FIND(i, a->n_segments, a->segments[i].offset + a->segments[i].length > begin)
     for (; commit && i < a->n_segments; i++) {
@@ -651,10 +653,10 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
         DT_THREADS(t) {
             for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
                 float p[8];
-                dt_commit_get8(a->master, k, to, p);
+                dt_commit_get8(master, k, to, p);
                 // any thread may set the flag: all write 1
                 if (dt_commit_one(a, &u, k, to, apart, p, 0, p) != 0) a->step->spoiled = 1;
-                dt_commit_put8(a->master, k, to, p);
+                dt_commit_put8(master, k, to, p);
                 if (a->average) {
                     float m[8];
                     dt_commit_get8(a->average + apart, k, to, m);
