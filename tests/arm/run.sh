@@ -52,4 +52,5 @@ paste -d' ' <(losses x86) <(losses arm) | awk '{ if ($1 != $3 || ($2 - $4) ^ 2 >
 # a checkpoint goes on elsewhere with a warning, under elastic not at all
 "$DTRAIN" "$config" "${steps[@]}" run.name=moved >/dev/null 2>"$work/log" || fail "x86 does not resume arm64's run"
 grep "this run began on 'cpu neon.* and continues with" "$work/log" >/dev/null || fail "no warning that bits differ"
+bash tests/arm/across.sh
 echo "arm64: passed"
