@@ -50,15 +50,20 @@ static scene scene_of(const dt_synth_job *j, uint32_t i) {
     s.einstein = s.lens ? dt_synth_uniform(&d, 5, 16) : 0; // pixels
     s.q = dt_synth_uniform(&d, 0.7f, 1);
     s.angle = dt_synth_uniform(&d, 0, 3.14159265f);
-    s.host = draw_blob(&d, 1, 3, 7, dt_synth_uniform(&d, 2, 4), dt_synth_uniform(&d, 20, 60), 0.5f);
+    // two draws are two statements: compilers for Arm take arguments in another order
+    float flux = dt_synth_uniform(&d, 20, 60), index = dt_synth_uniform(&d, 2, 4);
+    s.host = draw_blob(&d, 1, 3, 7, index, flux, 0.5f);
     // the mass follows the light: lens and host have one ellipse
     s.host.q = s.q;
     s.host.angle = s.angle;
     // near the optical axis, or no arcs appear
     s.source = draw_blob(&d, 0.35f * s.einstein, 1, 2.5f, 1, dt_synth_uniform(&d, 5, 20), -0.3f);
     s.n_companions = (int)dt_synth_uniform(&d, s.lens ? 0 : 1, 4);
-    for (int k = 0; k < s.n_companions; k++)
-        s.companion[k] = draw_blob(&d, 22, 1, 3, 1, dt_synth_uniform(&d, 3, 15), dt_synth_uniform(&d, -0.4f, 0.4f));
+    for (int k = 0; k < s.n_companions; k++) {
+        const float redness = dt_synth_uniform(&d, -0.4f, 0.4f);
+        flux = dt_synth_uniform(&d, 3, 15);
+        s.companion[k] = draw_blob(&d, 22, 1, 3, 1, flux, redness);
+    }
     // spirals only where there is no lens: what is mistaken for arcs
     s.arms = !s.lens && dt_synth_uniform(&d, 0, 1) < 0.35f ? 2 : 0;
     s.seeing = dt_synth_uniform(&d, 0.8f, 1.6f);
