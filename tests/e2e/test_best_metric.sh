@@ -20,8 +20,10 @@ sed -i 's/unit: record, stratify: subject/unit: subject/; s/^eval: {/&best: accu
 refused "people.yaml:22:" "$DTRAIN" check "$work/people.yaml" data.split.val=0.3 data.split.test=0.3
 grep -q "accuracy is of classes that training sees" "$work/log" || fail "no reason: $(cat "$work/log")"
 
-refused "eval.best is 'auc'.*did you mean 'roc_auc' or 'pair_auc'" "$DTRAIN" check "$config" eval.best=auc
-refused "eval.metrics is 'auc'.*did you mean 'roc_auc' or 'pair_auc'" "$DTRAIN" check "$config" 'eval.metrics=[auc]'
+refused "eval.best is 'auroc'.*did you mean 'roc_auc'" "$DTRAIN" check "$config" eval.best=auroc
+# the name of an earlier release: read, and named
+exits 0 "'auc' is 'pair_auc' now" "$DTRAIN" check "$config" eval.best=auc
+exits 0 "'auc' is 'pair_auc' now" "$DTRAIN" check "$config" 'eval.metrics=[auc]'
 
 # of many classes nothing is kept that takes memory for each class of each sample, and check counts what is kept
 predictions() { "$DTRAIN" check "$config" data.split.val=0.5 "metrics.sinks=[jsonl, report]" "$@" 2>"$work/log" | awk '$1 == "predictions" {print $2}'; }
