@@ -65,7 +65,7 @@ if [ "$what" != quick ]; then
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
         run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -LE lint -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|fault/test_stopped_rank|e2e/test_gpu_run' # cuDNN leaks; long; waits; no program of ours
     # what has threads: the parts by themselves, then a whole run with replicas, loader and checkpoints
-    threaded="base bucket ckpt loader metrics pack prometheus sets train_replicas train_step tree"
+    threaded="base blob_cache bucket cache ckpt files gpu http loader metrics pack prometheus readers sets trace train_replicas train_step tree"
     TARGETS="dtrain dtrain_mpi $(printf 'test_%s ' $threaded)" launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
     STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
         run_suite build-tsan -R "unit/test_(${threaded// /|})$|e2e/test_replicas"

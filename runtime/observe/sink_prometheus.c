@@ -469,20 +469,21 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     one[N_port] = why ? 0 : port;                   // 0: nobody answers
     if (!why && port != dt_listen_port(&o->listen)) // another job of this host has it
         dt_warn("metrics.listen %s is taken: Prometheus finds this run at port %d", o->listen_text, port);
+    s->stop[0] = s->stop[1] = -1;
     if (pipe2(s->stop, O_CLOEXEC) != 0) why = errno;
-    if (!why || s->textfile) { // the textfile is written by the same thread
+    // all that the thread reads is there before it starts; it also writes the textfile
+    if (s->stop[0] >= 0 && (!why || s->textfile)) {
         const int no_thread = pthread_create(&s->thread, NULL, serve_all, s);
         s->has_thread = !no_thread;
         if (no_thread) why = no_thread;
     }
-    // without a thread nobody would accept
-    if (why && s->listener >= 0) close(s->listener);
-    if (why) {
+    if (!s->has_thread && s->listener >= 0) { // nobody would accept
+        close(s->listener);
         s->listener = -1;
-        // DT_OK: metrics never fail a run
+    }
+    if (why) // DT_OK: metrics never fail a run
         dt_warn("metrics.listen %s: %s: Prometheus gets no metrics of this run; training continues", o->listen_text,
                 strerror(why));
-    }
     return DT_OK;
 }
 
