@@ -55,7 +55,7 @@ enum {
 };
 
 dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts);
-// Returns how many things were not given back (each is printed); a test asserts 0.
+// Returns how many things were not given back (each is printed); a test asserts 0. A broken device takes nothing back.
 int fake_cuda_destroy(dt_cuda_api *a);
 
 // A backend with its own fake device and fake NCCL (fake_nccl.h) too. Destroying the backend destroys them too, and aborts on a

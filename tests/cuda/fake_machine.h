@@ -92,8 +92,9 @@ typedef struct machine {
     size_t n_log, cap_log;
     char fail_call[32];
     int fail_after, fail_error;
-    bool broken, failed; // failed: so that things cannot be given back
-    dt_nccl_api *nccl;   // of fake_cuda_backend, and the destroy that it replaced
+    bool broken;
+    int n_excused;     // things that a call which failed could not give back
+    dt_nccl_api *nccl; // of fake_cuda_backend, and the destroy that it replaced
     void (*backend_destroy)(dt_backend *b);
 } machine;
 
@@ -103,6 +104,8 @@ static inline machine *of(dt_cuda_api *a) {
 
 // Logs the call. Returns an error if it is told to fail; the call then returns it too.
 int fake_note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s);
+// A thing was not given back: 1, and it is printed; 0 where the device is broken, or a call that gives back has failed.
+int fake_left(machine *m, const char *what, size_t n_bytes);
 // Queues work on the stream; on the default stream if s is NULL. Takes w->args, also on error.
 int fake_queue(machine *m, stream *s, const work *w);
 
