@@ -54,7 +54,7 @@ const char *dt_layout_name(dt_layout l) {
     case DT_BLOCKED:
         break;
     }
-    return l.block == 16 ? "nChw16c" : "nChw8c";
+    return l.block == 16 ? "nChw16c" : l.block == 8 ? "nChw8c" : "nChw4c";
 }
 
 dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) {

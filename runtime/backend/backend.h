@@ -49,7 +49,7 @@ static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
 // Elements stored (with channel padding, without a tail) and bytes of a tensor in a layout.
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
-// "dense", "nhwc", "nChw16c", "nChw8c", or the tail's name
+// "dense", "nhwc", "nChw16c", "nChw8c", "nChw4c", or the tail's name
 const char *dt_layout_name(dt_layout l);
 
 // ---- packed parameters -----------------------------------------------------------------------------

@@ -12,8 +12,12 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
 
 // ---- clock --------------------------------------------------------------------------------------------------------
 
@@ -272,7 +276,8 @@ static dt_cpu_isa read_isa(void) {
         return DT_CPU_AVX2;
     return DT_CPU_AVX512;
 #elif defined(__aarch64__)
-    return DT_CPU_NEON;
+    const bool sve = getauxval(AT_HWCAP) & HWCAP_SVE;
+    return sve && (prctl(PR_SVE_GET_VL) & PR_SVE_VL_LEN_MASK) == 32 ? DT_CPU_SVE256 : DT_CPU_NEON;
 #else
     return DT_CPU_GENERIC;
 #endif

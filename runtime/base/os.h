@@ -72,8 +72,9 @@ uint64_t dt_memory_stack_bytes(void);
 double dt_memory_time_copy(void);
 
 // Vector instructions of this CPU: on x86 at most those that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, ...) allows, which oneDNN
-// obeys as well; on arm64 NEON, which each has. Fixed at the first call; any thread.
-typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512, DT_CPU_NEON } dt_cpu_isa;
+// obeys as well; on arm64 NEON, which each has, or SVE where its registers have 256 bits (Neoverse V1). Fixed at the first
+// call; any thread.
+typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512, DT_CPU_NEON, DT_CPU_SVE256 } dt_cpu_isa;
 dt_cpu_isa dt_cpu_isa_get(void);
 
 // ---- launcher -----------------------------------------------------------------------------------------------------

@@ -39,8 +39,7 @@ bool dt_cpu_has_amx(void) {
 }
 
 int dt_cpu_block(void) {
-    // f32 numbers of a vector register; AVX2 and the generic code use 8
-    return dt_cpu_isa_get() == DT_CPU_AVX512 ? 16 : 8;
+    return dt_simd_get()->width; // f32 numbers of a vector
 }
 
 dt_layout dt_cpu_conv_layout(int64_t channels) {
@@ -229,7 +228,8 @@ static const dt_simd tables[] = {
     [DT_CPU_AVX2] = TABLE(avx2, 8, &dt_simd_depthwise_avx2, &dt_simd_winograd_avx2),
     [DT_CPU_AVX512] = TABLE(avx512, 16, &dt_simd_depthwise_avx512, &dt_simd_winograd_avx512),
 #elif defined(__aarch64__)
-    [DT_CPU_NEON] = TABLE(neon, 8, &dt_simd_depthwise_neon, &dt_simd_winograd_neon),
+    [DT_CPU_NEON] = TABLE(neon, 4, &dt_simd_depthwise_neon, &dt_simd_winograd_neon),
+    [DT_CPU_SVE256] = TABLE(sve256, 8, &dt_simd_depthwise_sve256, &dt_simd_winograd_sve256),
 #endif
 };
 

@@ -7,6 +7,8 @@
 //   AVX512    16      BLOCKED nChw16c
 //   AVX2      8       BLOCKED nChw8c
 //   GENERIC   8       BLOCKED nChw8c (oneDNN's SSE4.1 kernels)
+//   SVE256    8       BLOCKED nChw8c
+//   NEON      4       BLOCKED nChw4c for custom kernels, else DENSE (oneDNN has no vector kernels)
 #ifndef DT_BACKEND_CPU_BACKEND_H
 #define DT_BACKEND_CPU_BACKEND_H
 
@@ -15,7 +17,7 @@
 
 bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 runs at full speed
 bool dt_cpu_has_amx(void);  // and oneDNN uses it
-int dt_cpu_block(void);     // 16 or 8
+int dt_cpu_block(void);     // of channels: 16, 8 or 4
 // The layout that a convolution wants for its input: DENSE up to four channels (images, first layers), else
 // BLOCKED. Convolutions' outputs are BLOCKED.
 dt_layout dt_cpu_conv_layout(int64_t channels);

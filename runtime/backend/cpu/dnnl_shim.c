@@ -127,7 +127,7 @@ static dnnl_format_tag_t layout_tag(dt_layout l, int n) {
     if (l.kind == DT_DENSE) return dense[n];
     assert(n == 4); // images only
     if (l.kind == DT_NHWC) return dnnl_nhwc;
-    return l.block == 16 ? dnnl_nChw16c : dnnl_nChw8c; // nChw8c, nChw16c: blocks of 8 or 16 channels
+    return l.block == 16 ? dnnl_nChw16c : l.block == 8 ? dnnl_nChw8c : dnnl_nChw4c;
 }
 
 // ---- descriptors: the two versions --------------------------------------------------------------
@@ -655,5 +655,6 @@ const char *dt_dnnl_isa_name(void) {
     if (isa_has(dnnl_cpu_isa_avx512_core_vnni)) return "avx512_core_vnni";
     if (isa_has(dnnl_cpu_isa_avx512_core)) return "avx512_core";
     if (dt_cpu_isa_get() == DT_CPU_NEON) return "neon";
+    if (dt_cpu_isa_get() == DT_CPU_SVE256) return "sve256";
     return isa_has(dnnl_cpu_isa_avx2) ? "avx2" : "generic";
 }

@@ -210,6 +210,7 @@ DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)
 DT_SIMD_DECLARE(avx512)
 DT_SIMD_DECLARE(neon)
+DT_SIMD_DECLARE(sve256)
 
 // ---- simd rows ----------------------------------------------------------------------------------------------------
 

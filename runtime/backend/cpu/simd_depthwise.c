@@ -12,8 +12,10 @@ INLINE vf load_once(const void *base, int64_t i, int bf16) {
     vf v = vload(base, i, bf16);
 #ifdef DT_ISA_avx512
     __asm__("" : "+v"(v)); // an empty instruction that claims to change v
-#elif defined(DT_ISA_avx2) // NEON: a vector of 32 bytes is no operand
+#elif defined(DT_ISA_avx2)
     __asm__("" : "+x"(v));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(v));
 #endif
     return v;
 }

@@ -2,8 +2,6 @@
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
-typedef int8_t vc __attribute__((vector_size(VW)));
-
 // Nearest, ties to even: the sum's last bit is worth 1.
 static const float ROUND = 12582912.0f; // 1.5 * 2^23
 
@@ -21,11 +19,7 @@ static void quantize(void *y, const float *x, float inverse, bool negative, int6
     const float low = negative ? -127.0f : 0.0f, high = negative ? 127.0f : 255.0f; // -128 is never used: symmetric
     uint8_t *to = y;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        // truncation keeps the low byte
-        const vb b = __builtin_convertvector(rounded(vld(x + i), inverse, low, high), vb);
-        memcpy(to + i, &b, sizeof b);
-    }
+    for (; i + VW <= n; i += VW) vst_u8(to + i, rounded(vld(x + i), inverse, low, high) & 0xff);
     for (; i < n; i++) to[i] = (uint8_t)rounded(vset1(x[i]), inverse, low, high)[0];
 }
 
@@ -34,12 +28,8 @@ static void dequantize(float *y, const void *x, float scale, bool negative, int6
     const int8_t *s = x;
     int64_t i = 0;
     for (; i + VW <= n; i += VW) {
-        vb b;
-        vc c;
-        memcpy(&b, u + i, sizeof b);
-        memcpy(&c, s + i, sizeof c);
-        const vi wide = negative ? __builtin_convertvector(c, vi) : __builtin_convertvector(b, vi);
-        vst(y + i, __builtin_convertvector(wide, vf) * scale); // exact: 8 bits fit an f32
+        const vi wide = vld_u8(u + i);
+        vst(y + i, vi_to_f(negative ? wide << 24 >> 24 : wide) * scale); // exact: 8 bits fit an f32
     }
     for (; i < n; i++) y[i] = (float)(negative ? s[i] : u[i]) * scale;
 }

@@ -51,10 +51,18 @@ INLINE vs_half vs_lower(vs v) {
 #else
 typedef int16_t vs_half __attribute__((vector_size(VW * 2)));
 INLINE vs vs_of_halves(vs_half a, vs_half b) {
+#ifdef DT_ISA_neon
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
     return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
 }
 INLINE vs_half vs_lower(vs v) {
+#ifdef DT_ISA_neon
+    return __builtin_shufflevector(v, v, 0, 1, 2, 3);
+#else
     return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+#endif
 }
 #endif
 INLINE vs_half vs_load_half(const void *base, int64_t i) {
@@ -206,6 +214,14 @@ INLINE vs pair_narrow(pair p) {
 #define PAIR_ZIP_HIGH(a, b)   __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #define PAIR_UNZIP_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
 #define PAIR_UNZIP_ODD(a, b)  __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#elif defined(DT_ISA_neon)
+#define PAIR_EVEN(v)          __builtin_shufflevector(v, v, 0, 2, 0, 2)
+#define PAIR_ODD(v)           __builtin_shufflevector(v, v, 1, 3, 1, 3)
+#define PAIR_SWAP(v)          __builtin_shufflevector(v, v, 2, 3, 0, 1)
+#define PAIR_ZIP(a, b)        __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define PAIR_ZIP_HIGH(a, b)   __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define PAIR_UNZIP_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
+#define PAIR_UNZIP_ODD(a, b)  __builtin_shufflevector(a, b, 1, 3, 5, 7)
 #else
 #define PAIR_EVEN(v)          __builtin_shufflevector(v, v, 0, 2, 4, 6, 0, 2, 4, 6)
 #define PAIR_ODD(v)           __builtin_shufflevector(v, v, 1, 3, 5, 7, 1, 3, 5, 7)

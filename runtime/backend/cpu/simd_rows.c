@@ -158,6 +158,8 @@ INLINE void norm_bwd_row(const dt_norm_row *r, int bf16) {
 // ---- tiles of a reorder ----------------------------------------------------------------------------
 #if defined(DT_ISA_avx512)
 #define LANES(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
+#elif defined(DT_ISA_neon)
+#define LANES(f) f(0), f(1), f(2), f(3)
 #else
 #define LANES(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)
 #endif
@@ -184,7 +186,9 @@ INLINE void transpose(vf *r) {
 #ifdef DT_ISA_avx512
     ROUND(r, 8);
 #endif
+#ifndef DT_ISA_neon
     ROUND(r, 4);
+#endif
     ROUND(r, 2);
     ROUND(r, 1);
 }

@@ -1,5 +1,6 @@
-// simd_vec.h: the vector of one ISA, for simd_*.c only. VW is its number of f32 elements: 16 with AVX-512, else
-// 8. It is also the channel block of BLOCKED tensors. Arithmetic uses GCC's vector operators; only what those
+// simd_vec.h: the vector of one ISA, for simd_*.c only. VW is its number of f32 elements: 16 with AVX-512, 4 with NEON,
+// else 8: a vector is one register, since GCC keeps wider ones in memory and compares them element by element. VW is also
+// the channel block of BLOCKED tensors. Arithmetic uses GCC's vector operators; only what those
 // express badly (masks, narrowing, widening) is written per ISA.
 //
 // bf16 is rounded to nearest even with integer arithmetic on every ISA: VCVTNEPS2BF16 flushes denormals, and
@@ -22,8 +23,10 @@
 #define DT_SIMD(name)           DT_SIMD_CAT(name, DT_ISA)
 #define INLINE                  static inline __attribute__((always_inline))
 
-#ifdef DT_ISA_avx512
+#if defined(DT_ISA_avx512)
 enum { VW = 16 };
+#elif defined(DT_ISA_neon)
+enum { VW = 4 };
 #else
 enum { VW = 8 };
 #endif
@@ -34,6 +37,8 @@ typedef uint32_t vu __attribute__((vector_size(VW * 4)));
 typedef uint16_t vh __attribute__((vector_size(VW * 2)));
 typedef uint8_t vb __attribute__((vector_size(VW)));
 typedef double vd __attribute__((vector_size(VW * 8)));
+typedef uint8_t vb8 __attribute__((vector_size(8)));
+typedef uint16_t vh8 __attribute__((vector_size(16)));
 
 INLINE vf vset1(float x) {
     return x - (vf){0};
@@ -225,6 +230,11 @@ INLINE vi vld_u8(const uint8_t *p) {
     return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 #elif defined(DT_ISA_avx2)
     return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+#elif defined(DT_ISA_neon) // no vectors of 4 bytes
+    vb8 b = {0};
+    memcpy(&b, p, VW);
+    const vh8 h = __builtin_convertvector(b, vh8);
+    return (vi) __builtin_convertvector(__builtin_shufflevector(h, h, 0, 1, 2, 3), vu);
 #else
     vb b;
     memcpy(&b, p, sizeof(b));
@@ -238,6 +248,10 @@ INLINE void vst_u8(uint8_t *p, vi v) {
     __m128i lo = _mm256_castsi256_si128((__m256i)v), hi = _mm256_extracti128_si256((__m256i)v, 1);
     __m128i w = _mm_packus_epi32(lo, hi);
     _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(w, w));
+#elif defined(DT_ISA_neon)
+    const vh h = __builtin_convertvector((vu)v, vh);
+    const vb8 b = __builtin_convertvector(__builtin_shufflevector(h, h, 0, 1, 2, 3, 4, 5, 6, 7), vb8);
+    memcpy(p, &b, VW);
 #else
     vb b = __builtin_convertvector((vu)v, vb);
     memcpy(p, &b, sizeof(b));
