@@ -20,6 +20,7 @@ Exit: 0 all passed, 1 something failed or ran out of time, 2 wrong use, 77 no GP
 import argparse
 import collections
 import csv
+import functools
 import glob
 import hashlib
 import json
@@ -52,7 +53,7 @@ PARTS = {
           Item("variants", 90, 2, "ViT with gelu tanh, batch 256 and Adafactor; ResNet-50 in fp16, with device.fp16_sums and without"),
           Item("jpeg", 60, 5, "ResNet-50 fed with JPEGs, beside PyTorch")],
     "c": [Item("elastic", 90, 0, "elastic: the same weights on 1, 2 and 4 ranks"),
-          Item("shard", 60, 1, "train.shard: the weights of a run without it"),
+          Item("shard", 70, 1, "train.shard, also with bf16's masters at their owners: the weights of a run without it"),
           Item("captured", 45, 2, "a captured step: the weights of a plain one"),
           Item("sync_bn", 45, 2, "batch norms over ranks: the losses of one rank"),
           Item("bf16_gradients", 45, 3, "gradients in bf16: the same bits again"),
@@ -269,16 +270,12 @@ def bits(m):
         m.same("bits_fp32_1", "bits_elastic", "accumulation against plain")
 
 
-def speed(m):
-    m.bench("--only", SPEED)
+def benches(*words):
+    return lambda m: m.bench(*words)
 
 
-def speed_more(m):
-    m.bench("--only", SPEED_MORE)
-
-
-def speed_graphs(m):
-    m.bench("--only", SPEED, "--side", "compiled", "--mode", "reduce-overhead")
+speed, speed_more = benches("--only", SPEED), benches("--only", SPEED_MORE)
+speed_graphs = benches("--only", SPEED, "--side", "compiled", "--mode", "reduce-overhead")
 
 
 # ---- items of b --------------------------------------------------------------------------------------------
@@ -329,7 +326,7 @@ def ncu(m):
             m.fact(name, f"{s * 1e3:.3f} ms, {n} launches, {b / 1e9:.3f} GB, {b / s / 1e12 if s else 0:.2f} TB/s")
 
 
-def learn(m, precision):
+def learn(precision, m):
     if not m.o.data:
         m.skip("--data FOLDER with mnist_png.tar, sign_digits.tar, fsdd.tar")
     rc = m.wait(m.start("tests/bench/bench_quality.sh", m.folder, m.o.data, f"device.kind={m.o.device}", f"train.precision={precision}",
@@ -340,12 +337,7 @@ def learn(m, precision):
         raise Failed(f"bench_quality.sh: exit {rc}")
 
 
-def learn_bf16(m):
-    learn(m, "bf16")
-
-
-def learn_fp16(m):
-    learn(m, "fp16")
+learn_bf16, learn_fp16 = (functools.partial(learn, precision) for precision in ("bf16", "fp16"))
 
 
 def weights(m):
@@ -367,12 +359,8 @@ def weights(m):
     m.fact("mean of the last 20 losses", f"{sum(ours[-20:]) / len(ours[-20:]):.4f}, torchvision's {sum(theirs[-20:]) / len(theirs[-20:]):.4f}")
 
 
-def variants(m):
-    m.bench("--side", "dtrain", "--only", "vit_b_16_tanh_bf16,vit_b_16_256_bf16,vit_b_16_adafactor_bf16,resnet50_fp16,resnet50_fp16_sums")
-
-
-def jpeg(m):
-    m.bench("--only", "resnet50_jpeg_bf16")
+variants = benches("--side", "dtrain", "--only", "vit_b_16_tanh_bf16,vit_b_16_256_bf16,vit_b_16_adafactor_bf16,resnet50_fp16,resnet50_fp16_sums")
+jpeg = benches("--only", "resnet50_jpeg_bf16")
 
 
 # ---- items of c --------------------------------------------------------------------------------------------
@@ -392,19 +380,20 @@ def elastic(m):
         m.same("elastic1", f"elastic{np}", f"{np} ranks")
 
 
-def pair(m, name, words, other, what):
+def pair(m, name, word, what, *both):
     need_ranks(m)
-    m.fusion(name + "_a", np=2)
-    m.fusion(name + "_b", *words, np=2)
-    m.same(name + "_a", name + "_b", what) if other is None else m.near(name + "_b", other, what)
+    m.fusion(name + "_a", *both, np=2)
+    m.fusion(name + "_b", *both, *([word] if word else []), np=2)
+    m.same(name + "_a", name + "_b", what)
 
 
 def shard(m):
-    pair(m, "shard", ["train.shard=optimizer"], None, "train.shard against none")
+    for precision in ("fp32",) if m.o.device == "cpu" else ("fp32", "bf16"):
+        pair(m, f"shard_{precision}", "train.shard=optimizer", f"{precision}, train.shard against none", f"train.precision={precision}")
 
 
 def captured(m):
-    pair(m, "captured", ["device.capture=false"], None, "plain against captured")
+    pair(m, "captured", "device.capture=false", "plain against captured")
 
 
 def sync_bn(m):
@@ -416,10 +405,7 @@ def sync_bn(m):
 
 
 def bf16_gradients(m):
-    need_ranks(m)
-    for turn in "ab":
-        m.fusion("bf16_" + turn, "comm.gradient_dtype=bf16", np=2)
-    m.same("bf16_a", "bf16_b", "a second run")
+    pair(m, "bf16", None, "a second run", "comm.gradient_dtype=bf16")
 
 
 def lost(m):
@@ -439,18 +425,13 @@ def lost(m):
         m.fact(f"SIG{name} of a rank", f"exit {rc} after {time.monotonic() - begin:.0f} s", rc != 0 and time.monotonic() - begin < 40)
 
 
-def sanitizer(m, tool):
+def sanitizer(tool, m):
     if m.o.device == "cpu":
         m.skip("there is no GPU to watch")
     op_tests(m, ["test_ops_custom_cuda", "test_ops_augment_cuda"], before=(m.program("compute-sanitizer"), "--tool", tool, "--error-exitcode", "9"))
 
 
-def memcheck(m):
-    sanitizer(m, "memcheck")
-
-
-def racecheck(m):
-    sanitizer(m, "racecheck")
+memcheck, racecheck = (functools.partial(sanitizer, tool) for tool in ("memcheck", "racecheck"))
 
 
 # ---- all of them -------------------------------------------------------------------------------------------
