@@ -39,6 +39,7 @@
 #include "base/core.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/watch.h"
 #include "run/batch_inputs.h"
 
 #include <assert.h>
@@ -139,7 +140,10 @@ static dt_status come_to_rest(struct device_step *v) {
     for (int i = 0; i < 6; i++) {
         void *stream = streams[i / 2];
         if (!stream) continue;
+        // behind a deadline the device may hang although the communicator was aborted: then the watch ends the process
+        if (i % 2) dt_watch_begin(NULL, "the device's end of a step");
         const dt_status st = i % 2 ? v->d->synchronize(v->b, stream) : wait_until(v, stream, NULL, 0);
+        if (i % 2) dt_watch_end();
         if (st == DT_OK || first != DT_OK) continue;
         first = st;
         why = dt_error_keep();

@@ -437,6 +437,36 @@ TEST(test_stuck_nccl) {
     }
 }
 
+// The same where the device hangs although the communicator was aborted.
+static bool never_done(dt_backend *b, void *stream) {
+    return false;
+}
+static dt_status stay_on_device(dt_backend *b, void *stream) {
+    return stay(NULL, NULL) ? DT_E_INTERNAL : DT_OK;
+}
+TEST(test_stuck_device) {
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        bench b;
+        dt_comm *alone;
+        dt_step_result r[STEPS];
+        alarm(60);
+        must(dt_comm_create_self(&alone));
+        make_bench(&b, &(setting){.ranks = alone});
+        run_steps(&b, 0, 3, r);
+        b.device_comm->set_deadline(b.device_comm, 0.1);
+        dt_watch_start(&(dt_watch_limits){60, 0.5, 60});
+        dt_cuda_self(b.b)->device.stream_done = never_done;
+        dt_cuda_self(b.b)->device.synchronize = stay_on_device;
+        dt_stepper_destroy(b.stepper);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), DT_E_PEER);
+}
+
 // Each call of NCCL fails once, on one of two ranks: with a line and DT_E_PEER where it matters, on the other rank too,
 // which hears of it as the library would tell it; and nobody waits for ever.
 static struct {
