@@ -5,6 +5,7 @@
 //                               all), then SEEDS seeds (100; FULL=1: 10000)
 //   test_sim seed 17            one seed, with everything that happens
 //   test_sim fault eio 42 7     one fault, at event 42 of a job of one rank; step 7 is not finite (-1: none is)
+//   test_sim cuts 1 1000        power cuts: the histories of seeds from 1 on, until there were 1000 cuts
 //
 // A history is up to three starts that are disturbed, then calm ones until the job is finished. Then it must have given
 // what an undisturbed job gives: weights, metrics.jsonl, result.json, `eval` of latest and best. In between no
@@ -301,6 +302,23 @@ static bool run_fault(sim_kind kind, int64_t at, int64_t bad_step) {
     return run_disturbed(&acknowledged) && finish_history();
 }
 
+// Starts that each end by a power cut, until one of them is spared; then calm ones. Adds how many there were.
+static bool run_cuts(uint64_t seed, int64_t *n_cuts) {
+    int64_t acknowledged = -1;
+    if (!begin_history()) return false;
+    for (uint64_t i = 0; i == 0 || sim_world->cut; i++) {
+        sim_seed(seed << 20 | i);
+        plan_calm(1 + (int)(sim_random() % SIM_RANKS));
+        sim_world->seed = seed << 20 | i;
+        sim_world->limit_s += calm_s;
+        const int64_t at = 1 + (int64_t)(sim_random() % (uint64_t)(calm_events / 3 * sim_world->world_size));
+        sim_world->faults[0] = (sim_fault){.kind = SIM_CUT, .rank = (int)(at % sim_world->world_size), .at = at};
+        if (!run_disturbed(&acknowledged)) return false;
+        *n_cuts += sim_world->cut;
+    }
+    return finish_history();
+}
+
 // ---- all of them -----------------------------------------------------------------------------------
 static const struct {
     sim_kind kind;
@@ -346,6 +364,14 @@ static int run_share(int worker, int n_workers, int64_t n_seeds, int stride) {
     return n_bad > 0;
 }
 
+static bool run_campaign(uint64_t seed, int64_t n) {
+    int64_t n_cuts = 0;
+    bool good = true;
+    for (; good && n_cuts < n; seed++) good = run_cuts(seed, &n_cuts);
+    printf("%" PRId64 " cuts, next seed %" PRIu64 "\n", n_cuts, seed);
+    return good;
+}
+
 static int run_all(void) {
     const char *given = getenv("SEEDS"), *full = getenv("FULL"), *stride = getenv("STRIDE");
     const bool all = full && *full == '1';
@@ -364,9 +390,10 @@ int main(int n, char **words) {
     dt_log_set_level(DT_LOG_ERROR);
     open_world(0);
     bool good = learn_calm();
-    verbose = n > 1;
+    verbose = n > 1 && strcmp(words[1], "cuts") != 0;
     if (good && n == 1) good = run_all() == 0;
     if (good && n == 3) good = run_seed(strtoull(words[2], NULL, 10));
+    if (good && n == 4) good = run_campaign(strtoull(words[2], NULL, 10), atoll(words[3]));
     for (int k = 1; good && n == 5 && k < SIM_N_KINDS; k++)
         if (strcmp(words[2], sim_kind_names[k]) == 0) good = run_fault((sim_kind)k, atoll(words[3]), atoll(words[4]));
     dt_io_remove_tree(sim_root);
