@@ -204,6 +204,7 @@ void dt_examples_add(dt_examples *e, const char *fmt, ...) {
     va_list args;
     if (e->n++ < MOST) { // counts beyond MOST too
         const int n = snprintf(e->text + at, sizeof e->text - at, "%s", at ? ", " : "");
+        if (at + (size_t)n >= sizeof e->text) return; // full
         va_start(args, fmt);
         vsnprintf(e->text + at + n, sizeof e->text - at - (size_t)n, fmt, args);
         va_end(args);
