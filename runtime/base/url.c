@@ -7,14 +7,18 @@
 #include <string.h>
 #include <strings.h>
 
-// Whether a parameter of this name, which may be percent-encoded, may be a secret; its plain name to `name`.
-static bool is_secret(const char *text, size_t n, char name[64]) {
+// Whether a parameter of this name, which may be percent-encoded, may be a secret.
+static bool is_secret(const char *text, size_t n) {
     static const char *const PARTS[] = {"sig",  "token", "key", "auth", "secret", // parts of names, anywhere, any case
                                         "pass", "cred",  "pwd", "jwt",  "session"};
+    char name[64];
     size_t k = 0;
     for (size_t i = 0; i < n && k < 63; i++) { // longer names are cut: parts at their end are missed
         unsigned c = (unsigned char)text[i];
-        if (c == '%' && i + 2 < n && sscanf(text + i + 1, "%2x", &c) == 1) i += 2; // %41 is A
+        if (c == '%' && i + 2 < n && isxdigit((unsigned char)text[i + 1]) && isxdigit((unsigned char)text[i + 2])) {
+            sscanf(text + i + 1, "%2x", &c); // %41 is A
+            i += 2;
+        }
         name[k++] = (char)c;
     }
     name[k] = '\0';
@@ -25,15 +29,15 @@ static bool is_secret(const char *text, size_t n, char name[64]) {
 
 // The parameters behind ?, &, ; and #, up to `end`. shown: what of the URL may be printed.
 static dt_status check_parameters(const char *p, const char *end, int n_shown, const char *shown) {
-    char name[64];
     while ((p += strcspn(p, "?&;#")) < end) {
-        const size_t n = strcspn(++p, "=?&;#");                  // name up to = or the next parameter
-        if (p[n] == '=' && p + n < end && is_secret(p, n, name)) // without a value no secret
+        const size_t n = strcspn(++p, "=?&;#");            // name up to = or the next parameter
+        if (p[n] == '=' && p + n < end && is_secret(p, n)) // without a value no secret
             return dt_fail(DT_E_USAGE,
-                           "%.*s?…: the parameter %s in a path would stand in logs: name the object "
+                           "%.*s?…: the parameter %.*s in a path would stand in logs: name the object "
                            "without it, and give credentials (s3://, gs://, or ~/.netrc for a web "
                            "server)",
-                           n_shown, shown, name);
+                           n_shown, shown, (int)(n < 64 ? n : 64),
+                           p); // encoded, so that no control character is printed
     }
     return DT_OK;
 }
