@@ -9,7 +9,7 @@
 //
 // Positions are those of the full image, even if only a region of it was decoded: same weights, same bytes.
 // Only the rows that the vertical pass needs are made, and they live in a small sliding window, so they stay in
-// the L1 cache. The hot loops are in resize_avx2.c; those here are for other machines, for grey, and for rows
+// the L1 cache. The hot loops are in resize_avx2.c and resize_vectors.c; those here are for grey, and for rows
 // at the very end of the memory.
 //
 // A mirrored result costs nothing: output position i takes the weights of position n - 1 - i.
@@ -34,6 +34,7 @@ struct dt_resizer {
 dt_resizer *dt_resizer_create(void) {
     dt_resizer *r = dt_xcalloc(1, sizeof *r);
     r->fast = dt_resize_rows_avx2();
+    if (!r->fast) r->fast = dt_resize_rows_vectors();
     return r;
 }
 

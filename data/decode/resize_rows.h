@@ -35,6 +35,8 @@ typedef struct dt_resize_rows {
     void (*down)(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps, uint8_t *dst, size_t n);
 } dt_resize_rows;
 
-const dt_resize_rows *dt_resize_rows_avx2(void); // NULL where the machine or the build has none
+// NULL where the machine or the build has none
+const dt_resize_rows *dt_resize_rows_avx2(void);
+const dt_resize_rows *dt_resize_rows_vectors(void);
 
 #endif
