@@ -114,7 +114,7 @@ static dt_status add_file(dt_raw_found *f, members *m, dt_columnar *c) {
         m->ext = NULL;
         st = dt_columnar_each(c, &c->columns[i], add_part, m);
     }
-    if (n_columns > 1) qsort(m->parts, m->n_parts, sizeof *m->parts, raw_members_compare);
+    if (m->n_parts > 1) qsort(m->parts, m->n_parts, sizeof *m->parts, raw_members_compare);
     for (uint64_t row = 0, at = 0; row < c->n_rows && st == DT_OK; row++) {
         uint32_t n = 0;
         while (at + n < m->n_parts && m->parts[at + n].row == m->first_row + row) n++;
@@ -146,7 +146,8 @@ dt_status dt_raw_find_members(dt_raw_found *f, char *const *files, size_t n_file
     f->list_column = -1; // no column of paths
     for (; m.file < n_files && st == DT_OK; m.file++) {
         const char *base = dt_path_base(files[m.file]);
-        char *prefix = dt_arena_printf(&r->arena, n_files > 1 ? "%.*s/" : "", (int)(strrchr(base, '.') - base), base);
+        char *prefix = dt_arena_printf(&r->arena, "%.*s%s", n_files > 1 ? (int)(strrchr(base, '.') - base) : 0, base,
+                                       n_files > 1 ? "/" : "");
         for (char *p = prefix; *p; p++)
             if (*p == '.') *p = '-';
         m.prefix = prefix;
