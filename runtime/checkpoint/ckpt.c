@@ -82,9 +82,12 @@ dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
                    c->lock_path);
 }
 
+static int64_t read_best_file(const char *dir, dt_status *st);
+
 static dt_status open_for_saving(dt_ckpt *c) {
     char *run = dt_io_parent(c->dir), *above = dt_io_parent(run); // RUN and the folder of runs
-    int64_t best;
+    int64_t best = -1;
+    dt_status read;
     dt_status st = dt_ckpt_not_a_link(c->dir, DT_E_STORAGE); // a link could lead writes into another run
     if (st == DT_OK) st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
@@ -92,6 +95,9 @@ static dt_status open_for_saving(dt_ckpt *c) {
     if (st == DT_OK) st = dt_io_remove_leftovers(c->dir, ".tmp-step-");
     if (st == DT_OK) st = dt_io_remove_leftovers(run, NULL);
     if (st == DT_OK) st = dt_ckpt_best(c, &best); // before the first prune, which must spare the best
+    // a process that was killed behind the checkpoint left best.json as it was; the manifests decide, so it may stay so
+    if (st == DT_OK && best > read_best_file(c->dir, &read) && dt_ckpt_best_write(c->dir, best) != DT_OK)
+        dt_warn("%s", dt_error_message());
     // the directories themselves must survive a power cut before anything in them is acknowledged;
     // the one above the run may not be ours to open
     if (st == DT_OK) st = dt_io_fsync_dir(run);
@@ -240,7 +246,7 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
     // the disk's or server's fault, or a newer dtrain's: nothing is known, so nothing is skipped
     if (st == DT_E_STORAGE || st == DT_E_USAGE) return st;
     char *path = dt_ckpt_step_path(dir, named);
-    if (say && !there && !dt_io_exists(path)) // else it is newer than the list
+    if (say && !there && named > *best && !dt_io_exists(path)) // else it is newer than the list, or was pruned
         dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);
     free(path);
     return DT_OK;

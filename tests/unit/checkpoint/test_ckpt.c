@@ -222,6 +222,25 @@ TEST_WITH(test_best_survives_without_its_file, make_run, folder_remove) {
     dt_ckpt_close(c);
 }
 
+// A kill between a checkpoint and best.json: the next start names in best.json what the manifests say.
+TEST_WITH(test_best_file_follows_the_manifests, make_run, folder_remove) {
+    char text[32] = "";
+    dt_ckpt *c = open_run(1, true);
+    const char *path = in_folder("checkpoints/best.json");
+    save(c, 10, true);
+    save(c, 20, true);
+    dt_ckpt_close(c);
+    FILE *f = fopen(path, "w");
+    fputs("{\"step\":10}\n", f);
+    fclose(f);
+    c = open_run(1, true);
+    f = fopen(path, "r");
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_string_equal(text, "{\"step\":20}\n");
+    dt_ckpt_close(c);
+}
+
 TEST_WITH(test_a_damaged_one_is_no_reserve, make_run, folder_remove) {
     dt_ckpt *c = open_run(2, true);
     save(c, 10, false);
