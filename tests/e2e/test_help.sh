@@ -54,7 +54,8 @@ if [ -e "$work/usr/bin/dtrain" ] && command -v lintian >/dev/null && ! sanitized
     lintian --allow-root --fail-on error,warning "$work"/deb/*.deb >"$work/out" 2>&1 || fail "lintian: $(cat "$work/out")"
     dpkg-deb -x "$work"/deb/*.deb "$work/unpacked"
     "$work/unpacked/usr/bin/dtrain" info >/dev/null || fail "the packaged program does not run"
-    for file in doc/dtrain/docs/monitoring/alerts.yaml doc/dtrain/copyright dtrain/configs/fusion.yaml dtrain/launch/mpi_env.sh; do
+    for file in doc/dtrain/docs/monitoring/alerts.yaml doc/dtrain/copyright dtrain/configs/fusion.yaml dtrain/launch/mpi_env.sh \
+        man/man1/dtrain.1.gz bash-completion/completions/dtrain zsh/site-functions/_dtrain fish/vendor_completions.d/dtrain.fish; do
         [ -s "$work/unpacked/usr/share/$file" ] || fail "the package lacks $file"
     done
 fi
