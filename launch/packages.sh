@@ -9,7 +9,7 @@ packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-de
           libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev)
 if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client iproute2 procps
-               buildah debootstrap mpich libmpich-dev shellcheck yamllint prometheus curl openssl ccache chromium lintian)
+               buildah debootstrap mmdebstrap mpich libmpich-dev shellcheck yamllint prometheus curl openssl ccache chromium lintian)
 fi
 if [ "${1:-}" = "--list" ]; then
     printf '%s\n' "${packages[@]}"
