@@ -3,7 +3,7 @@
 # does nothing when all are there. `launch/packages.sh --tests` adds what the tests need; `--list` prints the names.
 set -euo pipefail
 
-packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
+packages=(build-essential file cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
           liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libtiff-dev libsndfile1-dev libxxhash-dev libjansson-dev
           libsqlite3-dev libmpg123-dev libcmocka-dev zlib1g-dev libzstd-dev libsnappy-dev libminizip-dev
           libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev)
