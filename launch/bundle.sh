@@ -46,7 +46,7 @@ done
 cat >"$stage/packages/dtrain" <<RECORD
 Package: dtrain
 Status: install ok installed
-Architecture: amd64
+Architecture: $(dpkg --print-architecture 2>/dev/null || uname -m)
 Maintainer: dtrain
 Version: $("$build/dtrain" --version | cut -d' ' -f2)
 Description: trains vision, audio and multi-modal networks from one YAML file

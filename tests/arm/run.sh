@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The CPU program for arm64, without such a machine: cross-compiled against a root of Debian's packages, run by qemu-user.
-# tests/run.sh arm. Unit tests under pages of 4 KiB, then pack, verify, train, stop and resume under pages of 4 and of
+# tests/run.sh arm. Unit and golden tests under pages of 4 KiB and a look at the hottest kernels' instructions
+# (check_vectors.py), then pack, verify, train, stop and resume under pages of 4 and of
 # 64 KiB: packed shards must be those of this machine's program (BUILD, default build) to the byte, LMDBs of each side are
 # read by the other, and losses agree to 1e-4. What the emulator lacks is left out by name.
 set -euo pipefail
@@ -19,11 +20,14 @@ if [ "$(cat "$ARM_ROOT/complete" 2>/dev/null)" != "$libraries" ]; then
     mmdebstrap --quiet --arch=arm64 --variant=extract --include="$libraries" bookworm "$ARM_ROOT"
     echo "$libraries" >"$ARM_ROOT/complete"
 fi
-TARGETS="dtrain dtrain_mpi tests_unit" launch/build.sh "$build" -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" -DDTRAIN_CUDA=OFF -DDTRAIN_TESTS=ON
+TARGETS="dtrain dtrain_mpi tests_unit tests_golden" launch/build.sh "$build" -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" -DDTRAIN_CUDA=OFF -DDTRAIN_TESTS=ON
 
 # qemu has no robust mutexes, no limit of address space, no clock that a test can rely on, and is too slow for statistics
 export QEMU_SET_ENV=LD_LIBRARY_PATH=$build
 ctest --test-dir "$build" -R '^unit/' -E 'augment_draws|cache|cpu_choices|test_base$' -j"$(nproc)" --timeout 900 --output-on-failure --no-tests=error
+# the tolerances are those of every ISA; whole networks take too long
+ctest --test-dir "$build" -R '^golden/test_golden_' -E 'torchvision|onnx$|onnx_networks|fusion' -j"$(nproc)" --timeout 900 --output-on-failure --no-tests=error
+python3 tests/arm/check_vectors.py "$build"
 
 export SOURCE=$PWD BUILD=$host DTRAIN=$host/dtrain
 . tests/small_run.sh
