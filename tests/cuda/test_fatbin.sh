@@ -23,6 +23,7 @@ done
 list=$(cached DTRAIN_CUDA_ARCHITECTURES)
 if [ -z "$list" ]; then
     if [ "$(printf '%s\n' 12.8 "$version" | sort -V | head -1)" = 12.8 ]; then list="80-real;90-real;100-real;120"; else list="80-real;90"; fi
+    [ "$(uname -m)" != aarch64 ] || list=$(echo "$list" | sed 's/\<\(80\|100\)-real/\1/g')
 fi
 case $list in *native* | *all*) echo "skipped: DTRAIN_CUDA_ARCHITECTURES=$list names no architectures"; exit 77 ;; esac
 

@@ -46,7 +46,11 @@ get_filename_component(cuda_root ${CMAKE_CUDA_COMPILER} REALPATH)
 get_filename_component(cuda_root ${cuda_root}/../.. ABSOLUTE)
 
 # The runtime is nvcc's own. The libraries may come from another release of the same CUDA version.
-set(cuda_places ${cuda_root} ${cuda_root}/targets/x86_64-linux /usr/local/cuda)
+set(cuda_target x86_64-linux)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(cuda_target sbsa-linux)
+endif()
+set(cuda_places ${cuda_root} ${cuda_root}/targets/${cuda_target} /usr/local/cuda)
 set(cuda_include_folders include cu${cuda_major}/include cudnn/include nccl/include cublas/include cuda_runtime/include)
 set(cuda_library_folders lib64 lib lib/${CMAKE_LIBRARY_ARCHITECTURE} cu${cuda_major}/lib cudnn/lib nccl/lib cublas/lib)
 find_path(DTRAIN_cuda_runtime_api_INCLUDE cuda_runtime_api.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${DTRAIN_CUDA_PATHS}
@@ -92,10 +96,12 @@ endif()
 
 set(cuda_architectures ${DTRAIN_CUDA_ARCHITECTURES})
 if(NOT cuda_architectures)
-  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
-    set(cuda_architectures 80-real 90-real 100-real 120)
-  else()
+  set(cuda_architectures 80-real 90-real 100-real 120)
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
     set(cuda_architectures 80-real 90)
+  endif()
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") # Jetsons: sm_87 by PTX of 80, sm_110 by PTX of 100
+    list(TRANSFORM cuda_architectures REPLACE "^(80|100)-real" "\\1")
   endif()
 endif()
 
