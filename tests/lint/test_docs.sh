@@ -78,6 +78,14 @@ generated docs/reference/metrics.md '| metric | type' 0 prometheus
 generated docs/reference/metrics.md '| part of a run' 0 ledger
 generated docs/reference/cli.md '## dtrain' 1 help_texts
 
+# -- dashboard and alert rules name metrics that there are; the dashboard has all of GPUs
+for name in $(grep -ohE '\b(dtrain|process|DCGM_FI)_[A-Za-z_]+' docs/monitoring/*); do
+    grep -qE "\"${name%_@(sum|count|bucket)}\"" runtime/observe/prometheus.def || fail "docs/monitoring names $name, and no metric is called so"
+done
+for name in $(grep -oE 'DCGM_FI_[A-Z_]+' runtime/observe/prometheus.def); do
+    grep -q "$name{" docs/monitoring/grafana.json || fail "docs/monitoring/grafana.json does not show $name"
+done
+
 # -- every exit code is explained
 while read -r code; do
     grep -q "^| $code |" docs/reference/exit-codes.md || fail "docs/reference/exit-codes.md lacks $code"
