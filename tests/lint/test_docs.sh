@@ -86,6 +86,12 @@ for name in $(grep -oE 'DCGM_FI_[A-Z_]+' runtime/observe/prometheus.def); do
     grep -q "$name{" docs/monitoring/grafana.json || fail "docs/monitoring/grafana.json does not show $name"
 done
 
+# -- the config that jobs on Kubernetes begin with leaves out no default sink, and serves Prometheus, as k8s/README.md does
+default=$("$dtrain" keys metrics.sinks | sed -n 's/.*default \[\([^]]*\)\].*/\1/p')
+for page in k8s/config/config.yaml k8s/README.md; do
+    grep -qF "sinks: [$default, prometheus]" "$page" || fail "$page: sinks are not [$default, prometheus]"
+done
+
 # -- every exit code is explained
 while read -r code; do
     grep -q "^| $code |" docs/reference/exit-codes.md || fail "docs/reference/exit-codes.md lacks $code"
