@@ -197,6 +197,27 @@ dt_status dt_agree_environment(dt_comm *c, const char *text, bool must) {
     return st;
 }
 
+// ---- memory ----------------------------------------------------------------------------------------
+typedef struct memory_answer {
+    dt_status st;
+    char text[1000];
+} memory_answer;
+
+dt_status dt_agree_memory(dt_comm *c, const dt_backend *b, dt_status st) {
+    // shared: all have heard of it already, and none comes here
+    if (c->world_size == 1 || !b->device || (st != DT_OK && (c->shared_failure || !b->out_of_memory))) return st;
+    memory_answer mine = {.st = st}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    if (st != DT_OK) snprintf(mine.text, sizeof mine.text, "%s", dt_error_message());
+    st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    for (int r = 0; st == DT_OK && r < c->world_size; r++) {
+        if (all[r].st == DT_OK) continue;
+        c->shared_failure = true;
+        st = dt_fail(all[r].st, "rank %d: %s", r, all[r].text);
+    }
+    free(all);
+    return st;
+}
+
 // ---- equal data ------------------------------------------------------------------------------------
 typedef struct data_card {
     uint64_t fingerprint;

@@ -56,6 +56,10 @@ dt_status dt_agree_data(dt_comm *c, const dt_dataset *d);
 // b has a device.
 dt_status dt_agree_devices(dt_comm *c, const dt_backend *b);
 
+// st: of taking memory, which a device may lack on one rank alone. That failure (dt_backend.out_of_memory) all ranks
+// return, naming the first that has it. Another is returned without an exchange.
+dt_status dt_agree_memory(dt_comm *c, const dt_backend *b, dt_status st);
+
 // ---- resolve ------------------------------------------------------------------------------------------------------
 
 // What `auto` means in this run. Rank 0 decides, all ranks take its answer, and the checkpoint keeps it.

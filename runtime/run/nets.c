@@ -423,7 +423,7 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
     // before plans are made: the number of replicas that fits depends on it
     if (r->replicas_open) DT_TRY(find_least_room(r, &room));
     const bool after_root = r->backend->choices && r->comm->world_size > 1; // timed choices: rank 0 plans first
-    DT_TRY((after_root ? make_after_root : make_fitting)(n, r, room));
+    DT_TRY(dt_agree_memory(r->comm, r->backend, (after_root ? make_after_root : make_fitting)(n, r, room)));
     if (training) warn_of_training(n, r);
     return DT_OK;
 }

@@ -662,7 +662,7 @@ dt_status dt_state_create(dt_state **out, dt_open_run *run, dt_nets *nets) {
     dt_status st = dt_run_is_root(run) ? take_memory(nets) : DT_OK;
     st = dt_agree_result(run->comm, st, &nothing);
     if (st == DT_OK && !dt_run_is_root(run)) st = take_memory(nets);
-    DT_TRY(st);
+    DT_TRY(dt_agree_memory(run->comm, run->backend, st));
     dt_state *s = *out = dt_xcalloc(1, sizeof *s);
     s->run = run;
     s->nets = nets;

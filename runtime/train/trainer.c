@@ -19,6 +19,7 @@
 #include "base/watch.h"
 #include "config/words.h"
 #include "observe/result_file.h"
+#include "run/agree.h"
 #include "run/batch_inputs.h"
 #include "run/memory_report.h"
 #include "run/signals.h"
@@ -234,12 +235,13 @@ static dt_status open_training(trainer *t) {
     if (r->backend->device) t->free_bytes = dt_memory_free_bytes(r);
     // before the stepper: it takes its buffers from the state
     DT_TRY(dt_state_create(&t->state, r, &t->nets));
-    DT_TRY(dt_trainer_make_stepper(t));
+    dt_status st = dt_trainer_make_stepper(t);
+    // a device's memory is taken before the first step
+    if (st == DT_OK && r->backend->device) st = dt_trainer_make_evaluator(t, r->record.step);
+    DT_TRY(dt_agree_memory(r->comm, r->backend, st));
     dt_schedule_init(&t->schedule, r->config, r->record.total_steps, r->record.steps_per_epoch,
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
     if (r->backend->device) dt_gpu_watch_begin(r->backend->device->bus);
-    // a device's memory is taken before the first step
-    if (r->backend->device) DT_TRY(dt_trainer_make_evaluator(t, r->record.step));
     DT_TRY(r->resumed ? dt_state_load(t->state, r->checkpoint, true) : dt_state_init(t->state));
     DT_TRY(load_teacher(t));
     const dt_scaler scaler = {(float)r->record.loss_scale, (int32_t)r->record.clean_steps, r->record.n_skipped};
@@ -693,11 +695,20 @@ static void send_rest(const dt_open_run *r) {
 }
 
 // Whether another process's memory was in the way, before the first step, and recomputed activations may do without.
-static bool may_recompute(const trainer *t) {
-    const dt_open_run *r = &t->run;
-    const dt_cnode *given = r->config ? r->config->train.recompute : NULL;
-    return given && r->backend && r->backend->out_of_memory && r->comm->world_size == 1 && !t->metrics &&
-           dt_cnode_size(given) == 1 && strcmp(dt_cnode_str(dt_cnode_item(given, 0)), "none") == 0;
+// Collective where ranks share the failure; where they do not, the run ends.
+static bool may_recompute(const trainer *t, dt_status st) {
+    dt_comm *c = t->run.comm;
+    const dt_backend *b = t->run.backend;
+    const dt_cnode *given = t->run.config ? t->run.config->train.recompute : NULL;
+    int64_t taken = b && b->out_of_memory;
+    if (st == DT_OK || t->source || !given || dt_cnode_size(given) != 1 ||
+        strcmp(dt_cnode_str(dt_cnode_item(given, 0)), "none") != 0)
+        return false;
+    if (c->world_size == 1) return taken;
+    const dt_error_kept why = dt_error_keep();
+    const bool again = c->shared_failure && c->all_reduce_max_i64(c, &taken, 1) == DT_OK && taken;
+    dt_error_restore(&why);
+    return again;
 }
 
 // *again: the same once more, whose config it has changed.
@@ -710,7 +721,7 @@ static dt_status run_once(const dt_trainer_args *a, dt_status (*body)(trainer *t
     dt_status st = dt_run_open(&t.run, a, &(dt_run_request){.use = DT_RUN_TRAINED});
     if (st == DT_OK && !t.run.finished) st = body(&t);
     if (st == DT_OK && t.run.finished) send_rest(&t.run);
-    *again = st != DT_OK && may_recompute(&t);
+    *again = may_recompute(&t, st);
     close_trainer(&t, st);
     return st;
 }
@@ -720,8 +731,9 @@ static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer
     bool again;
     const dt_status st = run_once(a, body, &again);
     if (!again) return st;
-    dt_warn("%s: once more with train.recompute=auto", dt_error_message());
+    dt_warn_alike("%s: once more with train.recompute=auto", dt_error_message());
     dt_error_clear();
+    a->comm->shared_failure = false;
     dt_config_set_text(a->config, DT_KEY(train.recompute), "auto");
     return run_once(a, body, &again);
 }

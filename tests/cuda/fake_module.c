@@ -1,7 +1,8 @@
 // fake_module.c: a dtrain_cuda.so with the fake device in it, so that the program itself, with its configs,
 // launcher, checkpoints and exit codes, runs on it, one process per rank. FAKE_CUDA_DEVICES is the number of devices
 // (8), FAKE_CUDA_CORE the core near them, FAKE_NCCL_MISSING a rank without NCCL, and FAKE_CUDA_FAILS = "RANK CALL AFTER
-// ERROR" a call that fails once (fake_cuda_fail). test_ranks_cuda.sh puts it beside a copy of the program, together with an empty driver.
+// ERROR [N]" a call that fails once (fake_cuda_fail) on each of the first N devices (1) that a process opens.
+// test_ranks_cuda.sh puts it beside a copy of the program, together with an empty driver.
 #define _GNU_SOURCE // CPU sets
 #include "backend/cuda/device.h"
 #include "fake_cuda.h"
@@ -37,8 +38,10 @@ static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
     dt_cuda_api *api = fake_cuda_create(&o);
     const char *fails = getenv("FAKE_CUDA_FAILS");
     char call[32];
-    int rank, after, error;
-    if (fails && sscanf(fails, "%d %31s %d %d", &rank, call, &after, &error) == 4 && rank == opts->local_rank)
+    static int n_opened;
+    int rank, after, error, n = 1;
+    if (fails && sscanf(fails, "%d %31s %d %d %d", &rank, call, &after, &error, &n) >= 4 && rank == opts->local_rank &&
+        n_opened++ < n)
         fake_cuda_fail(api, call, after, error);
     nccl = fake_nccl_create(api, false);
     const char *without = getenv("FAKE_NCCL_MISSING"); // the rank that has none

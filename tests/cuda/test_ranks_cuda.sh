@@ -4,7 +4,7 @@
 # run.reproducible=elastic gives one rank's weights on 3 and 4 ranks; with LAMB, a ViT and a MobileNetV3 on 2. Resuming
 # gives the same on every run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be
 # captured. Batch norms over ranks have the losses of one rank with the whole batch, and of the CPU's ranks. train.shard
-# gives what a run without it gives. These end in time with one clear line: more ranks than devices, two ranks on one
+# gives what a run without it gives, and a start whose device lacks memory at first what others give. These end in time with one clear line: more ranks than devices, two ranks on one
 # device, a missing NCCL, wrong sums, a sum that fails, a rank that stops.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
@@ -90,6 +90,7 @@ spoils=("${shard[@]}" train.shard=optimizer train.optimizer.lr=1e30 train.optimi
 (ranks_of 2 spoiled "${spoils[@]}" && exit $rc) & spoiled=$!
 (ranks_of 2 spoiledlast "${spoils[@]}" train.max_steps=1 && exit $rc) & spoiledlast=$!
 (FAKE_CUDA_BYTES=8900000 ranks_of 2 large "${shard[@]}" && exit $rc) & large=$!
+(FAKE_CUDA_FAILS="1 alloc 8 2 2" ranks_of 2 taken && exit $rc) & taken=$!
 
 for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
@@ -231,6 +232,13 @@ NCCL_MULTI_RANK_GPU_ENABLE=1 FAKE_CUDA_DEVICES=1 CUDA_VISIBLE_DEVICES=0 good 2 s
 same resume2 shared2
 good 3 free3 run.reproducible=off train.max_steps=1
 ! grep -q NCCL_ALGO "$work/free3.log" || show free3 "NVLS is ruled out"
+# another process takes the memory of one rank's device: all begin once more, for the same bits
+for at in "0 alloc 8" "1 alloc 7" "1 alloc 10" "1 alloc 12"; do
+    run=taken${at// /}
+    FAKE_CUDA_FAILS="$at 2" good 2 "$run"
+    grep -q "rank ${at%% *}: out of memory on cuda device .*: once more with train.recompute=auto" "$work/$run.log" || show "$run" "no word on memory"
+    same resume2 "$run"
+done
 good 2 bf16 comm.gradient_dtype=bf16
 good 2 bf16again comm.gradient_dtype=bf16
 same bf16 bf16again
@@ -249,6 +257,7 @@ refused flipped 70 "after step 2: run.verify_every: rank 1 on .* holds other val
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
 refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast
 refused large 2 "9.0 MiB in all (.* optimizer state 2.4, EMA of the weights 1.2, .* of 8.5 MiB" $large
+refused taken 70 "error: rank 1: out of memory on cuda device 1: .* train.recompute: auto takes less .* lower train.micro_batch" $taken
 refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank per GPU, .*NCCL_MULTI_RANK_GPU_ENABLE=1" $twice
 refused lost 240 "rank 1: NCCL all-reduce failed: remote process exited" $lost_pid
 [ -d "$work/runs/lost/checkpoints/step-00000001" ] || show lost "nothing was saved"
