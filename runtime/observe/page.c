@@ -73,6 +73,8 @@ static const char *page_number_text(char out[DT_PAGE_NUMBER], double v) {
 static const char *seconds_text(char out[DT_PAGE_NUMBER], double s) {
     if (!isfinite(s))
         strcpy(out, "–");
+    else if (s == 0)
+        strcpy(out, "0 s");
     else if (s < 0.9995) // 0.9995 s would be printed as 1000 ms
         // three digits
         snprintf(out, DT_PAGE_NUMBER, s < 0.00995 ? "%.2f ms" : s < 0.0995 ? "%.1f ms" : "%.0f ms", 1e3 * s);
@@ -461,44 +463,26 @@ void dt_chart_write_file(FILE *out, dt_chart *c) {
 }
 
 void dt_chart_write_whiskers(FILE *out, const char *title, const dt_whisker *rows, int n) {
-    enum { ROW = 24, NAMES = 150, VALUES = 400, CUT = 20 };
     char text[DT_PAGE_NUMBER];
-    axes a = {INFINITY, -INFINITY, 0, 1};
+    double low = INFINITY, high = -INFINITY;
     for (const dt_whisker *w = rows; w < rows + n; w++) {
-        a.x0 = fmin(a.x0, fmin(w->value, w->low)); // fmin ignores NaN
-        a.x1 = fmax(a.x1, fmax(w->value, w->high));
+        low = fmin(low, fmin(w->value, w->low)); // fmin ignores NaN
+        high = fmax(high, fmax(w->value, w->high));
     }
-    const double room = a.x1 > a.x0 ? 0.04 * (a.x1 - a.x0) : a.x1 != 0 ? 0.1 * fabs(a.x1) : 1;
-    const double from = a.x0 - room, by = (VALUES - NAMES) / (a.x1 - a.x0 + 2 * room),
-                 step = tick_step(a.x1 - a.x0 + 2 * room, 4);
-    dt_page_put(out, "<figure><figcaption><b>$t</b></figcaption><svg viewBox=\"0 0 $i $i\" role=\"img\">\n", title,
-                WIDTH, ROW * n + 28);
-    for (double v = ceil(from / step) * step; v <= a.x1 + room; v += step)
-        fprintf(out,
-                "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/>"
-                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                NAMES + (v - from) * by, NAMES + (v - from) * by, ROW * n, NAMES + (v - from) * by, ROW * n + 19,
-                tick_text(text, v, step));
-    for (int i = 0; i < n; i++) {
-        const dt_whisker *w = &rows[i];
-        const double y = ROW * (i + 0.5), x = NAMES + (w->value - from) * by;
-        size_t cut = strlen(w->label);
-        if (cut > CUT)
-            for (cut = CUT; ((unsigned char)w->label[cut] & 0xC0) == 0x80;) cut--; // between characters of UTF-8
-        char *label = dt_xprintf("%.*s%s", (int)cut, w->label, w->label[cut] ? "…" : "");
-        dt_page_put(out, "<g class=\"k0 whisker\"><title>$t</title><text y=\"$i\">$t</text>", w->label, (int)y + 4,
-                    label);
+    const double room = high > low ? 0.04 * (high - low) : high != 0 ? 0.1 * fabs(high) : 1;
+    const double from = low - room, span = high - low + 2 * room, by = 100 / span, step = tick_step(span, 4);
+    dt_page_put(out, "<figure><figcaption><b>$t</b></figcaption><div class=\"whiskers\">\n", title);
+    for (const dt_whisker *w = rows; w < rows + n; w++) {
+        dt_page_put(out, "<span title=\"$t\">$t</span><div class=\"k0\">", w->label, w->label);
         if (isfinite(w->low) && isfinite(w->high))
-            fprintf(out, "<path d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1fM%.1f %.1fV%.1f\"/>", NAMES + (w->low - from) * by,
-                    y - 4, y + 4, NAMES + (w->low - from) * by, y, NAMES + (w->high - from) * by,
-                    NAMES + (w->high - from) * by, y - 4, y + 4);
-        dt_page_put(out,
-                    "<circle class=\"dot\" r=\"4\" cx=\"$g\" cy=\"$g\"/><text x=\"$i\" y=\"$i\" text-anchor=\"end\">$n"
-                    "</text></g>\n",
-                    x, y, WIDTH - 6, (int)y + 4, w->value);
-        free(label);
+            fprintf(out, "<i style=\"left:%.2f%%;width:%.2f%%\"></i>", (w->low - from) * by, (w->high - w->low) * by);
+        fprintf(out, "<b style=\"left:%.2f%%\"></b></div>", (w->value - from) * by);
+        dt_page_put(out, "<span>$n</span>\n", w->value);
     }
-    fputs("</svg></figure>\n", out);
+    fprintf(out, "<div class=\"ticks\" style=\"--rows:%d\">", n + 1); // lines reach up through all rows
+    for (double v = ceil(from / step) * step; v <= from + span; v += step)
+        fprintf(out, "<i style=\"left:%.2f%%\">%s</i>", (v - from) * by, tick_text(text, v, step));
+    fputs("</div></div></figure>\n", out);
 }
 
 // ---- series -------------------------------------------------------------------------------------------------------

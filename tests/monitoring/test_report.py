@@ -101,7 +101,8 @@ def write_hostile(runs):
 
 def write_ten_curves(run, step):
     classes = {c: {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 9} for c in "abcdefghij"}
-    curves = [{"name": c, "roc": [[0, 0], [1, 1]], "pr": [[0, 1], [1, 1]]} for c in "abcdefgh"]
+    curves = [{"name": c, "roc": [[0, 0], [0, 0.83], [0.02, 1], [1, 1]], "pr": [[0, 1], [0.9, 1], [1, 0.86], [1, 0.1]], "auc": 0.998, "ap": 0.9}
+              for c in "abcdefgh"]
     with open(f"{run}/evaluation-val.json", "w") as f:
         json.dump({"step": int(step), "targets": [{"report": {"classes": classes}, "curves": curves}]}, f)
 
@@ -157,14 +158,15 @@ def write_groups(run):
 
 def check_groups(path):
     text, page = read(path)
-    chart = re.search("<figcaption><b>accuracy</b></figcaption>(<svg.*?</svg>)", text, re.S).group(1)
-    rows = [(float(x), [float(v) for v in re.findall(r"[MH]([\d.]+)", path)]) for path, x in
-            re.findall(r'whisker.*?(?:<path d="(.*?)"/>)?<circle.*?cx="([\d.]+)"', chart)]
-    assert [len(r[1]) for r in rows] == [4, 4, 0], chart  # all, left, right: the last has no interval
-    (x, (low, _, high, _)), (left, (left_low, *_)), (right, _) = rows
+    chart = re.search('<figcaption><b>accuracy</b></figcaption><div class="whiskers">(.*?)</div></figure>', text, re.S).group(1)
+    rows = [(name, float(x), low and [float(low), float(low) + float(width)]) for name, low, width, x in
+            re.findall(r'<span title=".*?">(.*?)</span><div class="k0">(?:<i style="left:([\d.]+)%;width:([\d.]+)%"></i>)?<b style="left:([\d.]+)%">', chart)]
+    assert [r[0] for r in rows] == ["all", "camera left&lt;b&gt;", "camera right"] and not rows[2][2], chart  # the last has no interval
+    (_, x, (low, high)), (_, left, (left_low, _)), (_, right, _) = rows
     scale = (right - left) / 0.5
     assert abs(low - (x - 0.05 * scale)) < 0.2 and abs(high - (x + 0.05 * scale)) < 0.2, rows
-    assert abs(left_low - (left - 0.125 * scale)) < 0.2 and abs(x - left - 0.25 * scale) < 0.2, rows
+    assert abs(left_low - (left - 0.125 * scale)) < 0.2 and abs(x - left - 0.25 * scale) < 0.2 and right < 100, rows
+    assert re.findall(r'<i style="left:[\d.]+%">([\d.]+)</i>', chart) == ["0.4", "0.6", "0.8", "1.0"], chart
     matrix = re.search('<section><h3>Confusion matrix.*?</section>', text, re.S).group(0)
     assert "confusion rotated" in matrix and re.search(r"<tfoot>.*<td>18</td></tr></tfoot>", matrix) and matrix.count('<td class="soft">9</td>') == 2, matrix
     assert matrix.index("<tfoot>") > 0 and "By class" in text[text.index(matrix) + len(matrix):][:100], "the classes are not beside it"
