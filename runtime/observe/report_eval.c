@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,19 +219,20 @@ static void write_scatter(FILE *out, const json_t *h) {
     free(title);
 }
 
-// The part of the unit square in which curves differ: a ROC curve of few errors is one at the left edge.
-static void fit_unit_square(dt_chart *roc, dt_chart *pr) {
+// The part of the unit square in which curves differ, without the ends that all curves have: a ROC curve leaves x = 0
+// at some rate and reaches 1 at some other, a precision ends where the recall becomes 1.
+static void fit_unit_square(dt_chart *c, bool is_roc) {
     double x = 0, y = 1;
-    for (int k = 0; k < roc->n; k++) {
-        const dt_curve *c = &roc->curves[k];
-        int i = 0;
-        while (i + 1 < c->n && c->points[i].y < 0.999) i++;
-        x = fmax(x, c->points[i].x);
+    for (int k = 0; k < c->n; k++) {
+        const dt_xy *p = c->curves[k].points, *last = p + c->curves[k].n - 1;
+        while (is_roc && p < last && p[1].x <= 0) p++;
+        while (!is_roc && last > c->curves[k].points && last[-1].x >= 1) last--;
+        for (const dt_xy *q = p; q <= last; q++) y = fmin(y, q->y);
+        while (p < last && p->y < 0.999) p++;
+        x = fmax(x, p->x);
     }
-    for (int k = 0; k < pr->n; k++)
-        for (int i = 0; i < pr->curves[k].n; i++) y = fmin(y, pr->curves[k].points[i].y);
-    roc->x_to = fmin(fmax(ceil(x * 1.1 * 20) / 20, 0.05), 1);
-    pr->y_from = fmax(fmin(floor((y - 0.02) * 20) / 20, 0.95), 0);
+    if (is_roc) c->x_to = x > 0.5 ? 1 : fmax(ceil(x * 1.1 * 20) / 20, 0.05);
+    c->y_from = fmax(fmin(floor((y - 0.02) * 20) / 20, 0.95), 0);
 }
 
 static void write_eval_curves(FILE *out, const json_t *target) {
@@ -254,7 +256,8 @@ static void write_eval_curves(FILE *out, const json_t *target) {
         add_points(&roc, label[0], json_object_get(c, "roc"), i);
         add_points(&pr, label[1], json_object_get(c, "pr"), i);
     }
-    fit_unit_square(&roc, &pr);
+    fit_unit_square(&roc, true);
+    fit_unit_square(&pr, false);
     dt_chart_write(out, &roc);
     dt_chart_write(out, &pr);
     for (int i = 0; i < n && i < DT_CHART_CURVES; i++) free(labels[i][0]), free(labels[i][1]);
@@ -304,7 +307,7 @@ static void write_panel(FILE *out, const json_t *panel, const char *key) {
     dt_page_put(out, "<div class=\"panel$t\">", json_array_size(hz) == 3 ? " spectrum" : "");
     for (int i = 2; i >= 0 && json_array_size(hz) == 3; i--) {
         const double f = json_number_value(json_array_get(hz, (size_t)i));
-        fprintf(out, f >= 1000 ? "<i>%.3g kHz</i>" : "<i>%.3g Hz</i>", f >= 1000 ? f / 1000 : f);
+        fprintf(out, f >= 1000 ? "<i>%.2g kHz</i>" : "<i>%.3g Hz</i>", f >= 1000 ? f / 1000 : f);
     }
     if (is_base64(png)) {
         fprintf(out, "<img src=\"data:image/png;base64,%s\"", png);
@@ -331,26 +334,42 @@ static void write_sample(FILE *out, const json_t *sample) {
         key, key, dt_report_real(sample, "loss"));
 }
 
-static void write_samples(FILE *out, const json_t *samples, const char *title) {
+enum { SAMPLE_COLUMNS = 8, LEAST_COLUMNS = 2 }; // of both grids; of one
+
+static void write_samples(FILE *out, const json_t *samples, const char *title, int columns) {
     if (json_array_size(samples) == 0) return;
-    dt_page_put(out, "<section><h3>$t <span class=\"soft\">truth → prediction</span></h3>\n<div class=\"wrong\">\n",
-                title);
+    dt_page_put(out,
+                "<section style=\"--n:$i\"><h3>$t <span class=\"soft\">truth → prediction</span></h3>\n"
+                "<div class=\"wrong\">\n",
+                columns, title);
     for (size_t i = 0; i < json_array_size(samples); i++) write_sample(out, json_array_get(samples, i));
     fputs("</div></section>\n", out);
+}
+
+// Two grids side by side have columns by their samples, so that the higher one is as low as can be.
+static void write_both_samples(FILE *out, const json_t *wrong, const json_t *uncertain) {
+    const int n_wrong = (int)json_array_size(wrong), n_uncertain = (int)json_array_size(uncertain);
+    const bool sure = json_object_get(json_array_get(wrong, 0), "probability") != NULL;
+    int columns = SAMPLE_COLUMNS, least = INT_MAX;
+    for (int k = LEAST_COLUMNS; n_uncertain > 0 && k <= SAMPLE_COLUMNS - LEAST_COLUMNS; k++) {
+        const int others = SAMPLE_COLUMNS - k, rows = (n_wrong + k - 1) / k,
+                  below = (n_uncertain + others - 1) / others;
+        if ((rows > below ? rows : below) < least) least = rows > below ? rows : below, columns = k;
+    }
+    fputs("<div class=\"beside samples\">\n", out);
+    write_samples(out, wrong, sure ? "Most confident mistakes" : "Largest errors", columns);
+    write_samples(out, uncertain, "Least certain samples", SAMPLE_COLUMNS - (n_wrong > 0 ? columns : 0));
+    fputs("</div>\n", out);
 }
 
 // ---- the evaluations -------------------------------------------------------------------------------
 
 static void write_target(FILE *out, const dt_run_log *r, const json_t *target, json_t *record) {
     json_t *confusion = json_object_get(target, "confusion");
-    const json_t *wrong = json_object_get(target, "wrong");
-    const bool sure = json_object_get(json_array_get(wrong, 0), "probability") != NULL;
     if (*dt_report_text(target, "field")) dt_page_put(out, "<h3>Target $t</h3>\n", dt_report_text(target, "field"));
     write_intervals(out, r, record, dt_report_text(target, "field"));
-    fputs("<div class=\"beside samples\">\n", out);
-    write_samples(out, wrong, sure ? "Most confident mistakes" : "Largest errors");
-    write_samples(out, json_object_get(target, "uncertain"), "Least certain samples");
-    fputs("</div>\n<div class=\"beside\">\n", out);
+    write_both_samples(out, json_object_get(target, "wrong"), json_object_get(target, "uncertain"));
+    fputs("<div class=\"beside\">\n", out);
     if (json_object_size(confusion) > MOST_CLASSES)
         write_mistakes(out, confusion);
     else if (json_object_size(confusion) > 0)

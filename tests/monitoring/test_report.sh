@@ -56,7 +56,8 @@ py check_hostile hostile.html
 py write_run runs/ten 100 ten abcdefghij
 py write_ten_curves runs/ten 100
 expect 0 report.html "$dtrain" report runs/ten
-py check_page runs/ten/report.html 'Curves of the 8 of 10 classes that have the least recall'
+py check_page runs/ten/report.html 'Curves of the 8 of 10 classes that have the least recall' 'h · AUC 0.998' 'h · AP 0.900' \
+    'data-x="false positive rate" data-axes="50 474 10 182 0 0.05 0.8 1"' 'data-x="recall" data-axes="50 474 10 182 0 1 0.8 1"'
 sed -i 's/"given"/"other"/' runs/ten/metrics.jsonl # of an earlier version: every difference is listed
 sed -i "s|photos.lmdb|$(printf 'v%.0s' {1..600}).end|" runs/ten/config.yaml
 expect 0 report.html "$dtrain" report runs/ten

@@ -17,6 +17,7 @@ parent.document.getElementById('probe').textContent = JSON.stringify({page: docu
     const r = document.createRange(); r.selectNodeContents(n); return n.nodeType === 3 && r.getClientRects().length > 1; }).map(n => n.data),
   lines: Math.max(0, ...[...document.querySelectorAll('.words td:first-child')].map(td => new Set([...td.childNodes].filter(n => n.nodeType === 3).map(n => {
     const r = document.createRange(); r.selectNodeContents(n); return r.getBoundingClientRect().top; })).size)),
+  grids: [...document.querySelectorAll('.samples > section')].map(s => s.getBoundingClientRect()).map(b => [b.top, b.height]),
   images: [...document.images].map(i => i.naturalWidth), requests: performance.getEntriesByType('resource').length});
 </script>"""
 
@@ -38,7 +39,7 @@ def write_worst(run, step):
     roc = [[x / 20, (x / 20) ** 0.3] for x in range(21)]
     with open(f"{run}/evaluation-val.json", "w") as f:
         confusion = {"cat": {"cat": 8, "dog": 2}, "dog": {"cat": 3, "dog": 7}}
-        json.dump({"step": int(step), "targets": [{"wrong": wrong, "confusion": confusion, "curves": [
+        json.dump({"step": int(step), "targets": [{"wrong": wrong, "uncertain": wrong[:4], "confusion": confusion, "curves": [
             {"name": "dog", "roc": roc, "pr": [[x, 1 - y * y] for x, y in roc]}]},
             {"field": "yaw", "errors": [{"name": "yaw", "from": -30, "to": 30, "counts": [1, 4, 20, 44, 18, 5, 2]}]}]}, f)
 
@@ -65,7 +66,10 @@ def check_probe(path, page, width):
     assert values(found["falls"]) == sorted(values(found["falls"]), reverse=True), found
     assert values(found["rises"]) == sorted(values(found["rises"])), found
     assert not found["broken"] and (page != "report" or (found["lines"] > 1) == (int(width) == 400)), found  # keys break at dots
-    assert found["images"] == ([64] * 12 if page == "report" else []), found
+    assert found["images"] == ([64] * 16 if page == "report" else []), found
+    if page == "report" and int(width) == 1280:  # 12 and 4 samples are two rows each, side by side
+        (top, height), (top_2, height_2) = found["grids"]
+        assert top == top_2 and abs(height - height_2) < 2, found["grids"]
 
 
 def check_dark(light, dark, width):
