@@ -599,9 +599,10 @@ dt_status dt_config_check_tree(dt_config *c) {
     if (!dt_config_trace_steps(c, &begin, &end))
         return dt_config_fail(c, "metrics.trace.steps", "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30",
                               c->metrics.trace.steps);
-    if (c->metrics.textfile && !dt_words_have(&c->metrics.sinks, DT_SINK_prometheus))
-        return dt_config_fail(c, "metrics.textfile",
-                              "metrics.textfile is written by the prometheus sink: metrics.sinks needs prometheus too");
+    const char *file = c->metrics.textfile ? "metrics.textfile" : c->metrics.file_sd ? "metrics.file_sd" : NULL;
+    if (file && !dt_words_have(&c->metrics.sinks, DT_SINK_prometheus))
+        return dt_config_fail(c, file, "%s is written by the prometheus sink: metrics.sinks needs prometheus too",
+                              file);
     DT_TRY(check_mlflow(c));
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, c)); // an address is checked before a port is opened

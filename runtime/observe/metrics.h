@@ -24,6 +24,7 @@ typedef struct dt_metrics_opts {
     dt_listen listen;               // of the prometheus sink
     const char *listen_text;        // `listen` as the config has it, for messages
     const char *textfile;           // of prometheus: a folder for node_exporter, or NULL
+    const char *file_sd;            // of prometheus: a folder of its service discovery, or NULL
     double linger_s;                // of prometheus: how long it answers after the end, until one more scrape
     bool (*is_stopped)(void);       // a signal wants the end of what is still sent after the run; or NULL
     const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink

@@ -7,23 +7,27 @@
 // is taken; where there is none, the run goes on without the endpoint.
 // The server is code of dtrain, because setting up libmicrohttpd takes more lines, and 60 slow clients keep no scrape out.
 // metrics.textfile: the same text as a file for node_exporter, every 15 s and at the end, with why the run ended.
+// metrics.file_sd: a file by which Prometheus finds the endpoint; it is there as long as the endpoint is.
 #define _GNU_SOURCE // accept4, pipe2
 #include "metrics_internal.h"
 
 #include "base/core.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/watch.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,8 +85,13 @@ typedef struct client {
     bool last;                       // the reply says how the run ended
 } client;
 
+// Prometheus has a label `job` of its own; DCGM's exporter calls the scheduler's job so
+enum { N_OWNER = 3 };
+static const char *const owner_labels[N_OWNER] = {"user", "hpc_job", "host"};
+
 typedef struct prometheus {
     char *run, *version;  // run="name"
+    char *owner[N_OWNER]; // user, job and host, as they are
     pthread_mutex_t lock; // protects the numbers
     numbers now;
     pthread_mutex_t results_lock; // protects the results: the newest value of each metric and split
@@ -91,7 +100,7 @@ typedef struct prometheus {
     double *ranks; // (DT_N_RANK, n_ranks); protected like the results
     int n_ranks;
     bool ranks_have_gpu;
-    char *textfile;
+    char *textfile, *targets;      // targets: the file of metrics.file_sd, while it is there
     pthread_mutex_t textfile_lock; // one writes it at a time
     double linger_s;               // seconds after the end
     bool (*is_stopped)(void);
@@ -215,6 +224,18 @@ static void put_build(prometheus *s, FILE *f, const char *name, const numbers *n
     put_value(f, name, s->run, s->version, 1);
 }
 
+// constant 1: whose run it is, for who scrapes without metrics.file_sd
+static void put_info(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char *labels = NULL;
+    for (int i = 0; i < N_OWNER; i++) {
+        char *label = make_label(owner_labels[i], s->owner[i]);
+        dt_xappend(&labels, ",%s", label);
+        free(label);
+    }
+    put_value(f, name, s->run, labels, 1);
+    free(labels);
+}
+
 static const char *reason(dt_status st) {
     switch (st) {
     case DT_OK:
@@ -284,7 +305,7 @@ static void write_textfile(prometheus *s) {
 }
 
 // A run that was killed leaves a file without its exit status, which would be read for ever.
-static void remove_stale(const char *folder) {
+static void remove_stale(const char *key, const char *folder, const char *suffix) {
     char **names, *text = NULL;
     size_t n, n_bytes;
     struct stat info;
@@ -293,18 +314,54 @@ static void remove_stale(const char *folder) {
     for (size_t i = 0; i < n; i++) {
         char *path = dt_xprintf("%s/%s", folder, names[i]);
         // only names of ours
-        const bool old = strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], ".prom") &&
+        const bool old = strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], suffix) &&
                          stat(path, &info) == 0 && dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S;
         if (old && dt_io_read_own(&text, &n_bytes, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
             // a finished run's file stays: it has the exit status
             !strstr(text, "\ndtrain_exit_status{") && unlink(path) == 0)
-            dt_info("metrics.textfile: %s is of a run that was killed: removed", path);
+            dt_info("%s: %s is of a run that was killed: removed", key, path);
         free(text);
         text = NULL;
         free(path);
     }
     dt_io_free_list(names, n);
     dt_error_clear(); // no failure of the run
+}
+
+// Where Prometheus reaches the endpoint: the address that was given, or the host's name where it is every address.
+static char *make_address(const prometheus *s, const dt_listen *l) {
+    const int port = (int)s->now.one[N_port];
+    const bool is6 = l->any.sa_family == AF_INET6;
+    char text[INET6_ADDRSTRLEN] = "";
+    if (is6 ? IN6_IS_ADDR_UNSPECIFIED(&l->v6.sin6_addr) : l->v4.sin_addr.s_addr == htonl(INADDR_ANY))
+        return dt_xprintf("%s:%d", s->owner[2], port);
+    inet_ntop(l->any.sa_family, is6 ? (const void *)&l->v6.sin6_addr : &l->v4.sin_addr, text, sizeof text);
+    return dt_xprintf(is6 ? "[%s]:%d" : "%s:%d", text, port);
+}
+
+static void write_targets(prometheus *s, const dt_metrics_opts *o) {
+    char *address = make_address(s, &o->listen);
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_array(&j, NULL);
+    dt_json_begin_object(&j, NULL);
+    dt_json_begin_array(&j, "targets");
+    dt_json_string(&j, NULL, address);
+    dt_json_end_array(&j);
+    dt_json_begin_object(&j, "labels"); // not `run`, which metrics have: Prometheus would rename theirs
+    for (int i = 0; i < N_OWNER; i++) dt_json_string(&j, owner_labels[i], s->owner[i]);
+    dt_json_end_object(&j);
+    dt_json_end_object(&j);
+    dt_json_end_array(&j);
+    // users may share the folder, and name their runs alike
+    s->targets = dt_xprintf("%s/dtrain-%s-%s.json", o->file_sd, s->owner[0], o->run_name);
+    if (dt_io_write_file(s->targets, j.data, j.n_bytes) != DT_OK) {
+        dt_warn("metrics.file_sd: %s", dt_error_message());
+        free(s->targets);
+        s->targets = NULL;
+    }
+    dt_json_fini(&j);
+    free(address);
 }
 
 // ---- the server ------------------------------------------------------------------------------------
@@ -394,13 +451,14 @@ static void *serve_all(void *state) {
         // a client is either read or written
         for (int i = 0; i < n; i++)
             wait[2 + i] = (struct pollfd){.fd = s->clients[i].fd, .events = s->clients[i].reply ? POLLOUT : POLLIN};
-        // without a textfile no timeout
-        const int n_ready = poll(wait, (nfds_t)(2 + n), s->textfile ? TEXTFILE_MS : -1);
+        // without a file no timeout
+        const int n_ready = poll(wait, (nfds_t)(2 + n), s->textfile || s->targets ? TEXTFILE_MS : -1);
         if (n_ready < 0) continue;  // a signal
         if (wait[1].revents) break; // close_prometheus closed the pipe
         // half a second less: poll may return a bit early
-        if (s->textfile && dt_clock_s() - written_s >= TEXTFILE_MS / 1000 - 0.5) {
-            write_textfile(s);
+        if (dt_clock_s() - written_s >= TEXTFILE_MS / 1000 - 0.5) {
+            if (s->textfile) write_textfile(s);
+            if (s->targets) utimensat(AT_FDCWD, s->targets, NULL, 0); // not stale
             written_s = dt_clock_s();
         }
         for (int i = n - 1; i >= 0; i--) // from behind: dropping one moves those after it
@@ -443,6 +501,18 @@ static int listen_near(const dt_listen *wanted, int *port) {
 
 // ---- the sink --------------------------------------------------------------------------------------
 
+static void find_owner(prometheus *s) {
+    static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"};
+    const struct passwd *user = getpwuid(geteuid()); // NULL: a container may run as a number that has no name
+    const char *job = NULL;
+    char host[256] = "";
+    for (int i = 0; i < 4 && !job; i++) job = getenv(jobs[i]);
+    gethostname(host, sizeof host - 1);
+    s->owner[0] = user ? dt_xstrdup(user->pw_name) : dt_xprintf("%u", (unsigned)geteuid());
+    s->owner[1] = dt_xstrdup(job ? job : "");
+    s->owner[2] = dt_xstrdup(host);
+}
+
 static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     prometheus *s = dt_xcalloc(1, sizeof *s);
     double *one = s->now.one;
@@ -457,7 +527,9 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     one[N_started] = one[N_stepped] = one[N_saved] = dt_clock_wall_s() - dt_clock_process_s();
     s->linger_s = o->linger_s;
     s->is_stopped = o->is_stopped;
-    if (o->textfile) remove_stale(o->textfile); // before the run's own file
+    find_owner(s);
+    if (o->textfile) remove_stale("metrics.textfile", o->textfile, ".prom"); // before the run's own file
+    if (o->file_sd) remove_stale("metrics.file_sd", o->file_sd, ".json");
     if (o->textfile) s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->results_lock, NULL);
@@ -471,6 +543,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
         dt_warn("metrics.listen %s is taken: Prometheus finds this run at port %d", o->listen_text, port);
     s->stop[0] = s->stop[1] = -1;
     if (pipe2(s->stop, O_CLOEXEC) != 0) why = errno;
+    if (o->file_sd && !why) write_targets(s, o);
     // all that the thread reads is there before it starts; it also writes the textfile
     if (s->stop[0] >= 0 && (!why || s->textfile)) {
         const int no_thread = pthread_create(&s->thread, NULL, serve_all, s);
@@ -610,6 +683,7 @@ static void close_prometheus(void *state) {
         }
     close(s->stop[1]);                                // the other end becomes readable
     if (s->has_thread) pthread_join(s->thread, NULL); // nobody uses the sink from here on
+    if (s->targets) unlink(s->targets);
     close(s->stop[0]);
     if (s->listener >= 0) close(s->listener);
     for (size_t i = 0; i < s->n_results; i++) free(s->results[i].labels);
@@ -618,6 +692,8 @@ static void close_prometheus(void *state) {
     free(s->run);
     free(s->version);
     free(s->textfile);
+    free(s->targets);
+    for (int i = 0; i < N_OWNER; i++) free(s->owner[i]);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->results_lock);
     pthread_mutex_destroy(&s->textfile_lock);

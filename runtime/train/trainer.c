@@ -172,6 +172,7 @@ static dt_status open_reports(trainer *t) {
     dt_metrics_opts o = describe_metrics(r);
     o.listen_text = c->metrics.listen;
     o.textfile = c->metrics.textfile;
+    o.file_sd = c->metrics.file_sd;
     o.linger_s = c->metrics.linger;
     o.machine = r->backend->describe(r->backend);
     o.data = r->data->describe(r->data);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -168,17 +169,57 @@ TEST_WITH(test_stale_textfiles, folder_make, folder_remove) {
         {"dtrain-lives.prom", "dtrain_step{run=\"lives\"} 4\n", false, true},
         {"dtrain-done.prom", "x 1\ndtrain_exit_status{run=\"done\"} 0\n", true, true},
         {"other.prom", "other 1\n", true, true},
+        {"dtrain-me-killed.json", "[]", true, false},
+        {"dtrain-me-lives.json", "[]", false, true},
+        {"other.json", "[]", true, true},
     };
     const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const char *path = in_folder("%s", files[i].name);
         must(dt_io_write_file(path, files[i].text, strlen(files[i].text)));
         if (files[i].old) assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
     }
     dt_metrics_close(
-        open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(free_port()), .textfile = folder_path}),
+        open_metrics((dt_metrics_opts){
+            .sinks = PROMETHEUS, .listen = loopback(free_port()), .textfile = folder_path, .file_sd = folder_path}),
         NULL);
-    for (int i = 0; i < 4; i++) assert_int_equal(dt_io_exists(in_folder("%s", files[i].name)), files[i].stays);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        assert_int_equal(dt_io_exists(in_folder("%s", files[i].name)), files[i].stays);
+}
+
+// The file of service discovery is there as long as the endpoint is, with the port that answers and whose run it is.
+TEST_WITH(test_file_sd, folder_make, folder_remove) {
+    const int port = free_port();
+    struct passwd *me = getpwuid(geteuid());
+    char host[256] = "", number[16];
+    gethostname(host, sizeof host - 1);
+    snprintf(number, sizeof number, "%u", (unsigned)geteuid());
+    const char *user = me ? me->pw_name : number, *file = in_folder("dtrain-%s-test.json", user);
+    dt_listen any = loopback(port);
+    any.v4.sin_addr.s_addr = INADDR_ANY;
+    const dt_listen all = {.v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)}};
+    const dt_listen listens[] = {loopback(port), any, all};
+    setenv("SLURM_JOB_ID", "4\"7", 1);
+    for (int i = 0; i < 3; i++) {
+        dt_metrics *m =
+            open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = listens[i], .file_sd = folder_path});
+        char *text = ask(port, get), *want = dt_xprintf("\ndtrain_run_info{run=\"test\",user=\"%s\",hpc_job=\"4\\\"7\","
+                                                        "host=\"%s\"} 1\n",
+                                                        user, host);
+        assert_non_null(strstr(text, want));
+        free(want);
+        free(text);
+        text = read_text(strrchr(file, '/') + 1);
+        want = dt_xprintf(
+            "[{\"targets\":[\"%s:%d\"],\"labels\":{\"user\":\"%s\",\"hpc_job\":\"4\\\"7\",\"host\":\"%s\"}}]",
+            i == 0 ? "127.0.0.1" : host, port, user, host);
+        assert_string_equal(text, want);
+        free(want);
+        free(text);
+        dt_metrics_close(m, NULL);
+        assert_false(dt_io_exists(file));
+    }
+    unsetenv("SLURM_JOB_ID");
 }
 
 // Clients that connect and send nothing more, a request that never ends or never read keep nobody out.
