@@ -18,17 +18,27 @@ static double error(const dt_eval_table *t, int64_t i, int64_t k) { // signed: p
     return dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false);
 }
 
-static void report_absolute(const dt_eval_table *t, dt_eval_result *out) {
+// The mean absolute error, by number too. turn: a full circle of angles, whose error is the shorter way around it;
+// infinite for other numbers.
+static void add_absolute(const dt_eval_table *t, double turn, const char *name, const char *by_number,
+                         dt_eval_result *out) {
     double all = 0;
-    if (t->n_out > 1) dt_json_begin_object(&out->extra, "mae_by_number"); // one number needs no member beside the mean
+    if (t->n_out > 1) dt_json_begin_object(&out->extra, by_number); // one number needs no member beside the mean
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
-        for (int64_t i = 0; i < t->n; i++) sum += fabs(error(t, i, k));
+        for (int64_t i = 0; i < t->n; i++) {
+            const double d = fmod(fabs(error(t, i, k)), turn);
+            sum += d > turn / 2 ? turn - d : d;
+        }
         all += sum;
         if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }
     if (t->n_out > 1) dt_json_end_object(&out->extra);
-    dt_eval_result_add(out, "mae", all / (double)(t->n * t->n_out));
+    dt_eval_result_add(out, name, all / (double)(t->n * t->n_out));
+}
+
+static void report_absolute(const dt_eval_table *t, dt_eval_result *out) {
+    add_absolute(t, INFINITY, "mae", "mae_by_number", out);
 }
 
 static void report_square(const dt_eval_table *t, dt_eval_result *out) {
@@ -69,26 +79,9 @@ const dt_metric dt_metric_r2 = {.of = DT_OF_NUMBERS, .report = report_r2};
 // Errors of directions. Angles are about x, y and z (pitch, yaw, roll), as in 300W-LP and in scipy's
 // Rotation.from_euler("xyz"); batch/rotation.h says which rotation three or six numbers stand for.
 
-// ---- each number ----------------------------------------------------------------------------------
-
 static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
-    const double turn = t->radians ? 2 * acos(-1.0) : 360; // a full circle in the unit of the angles
-    double all = 0;
-    if (t->n_out > 1) dt_json_begin_object(&out->extra, "angle_mae_by_number");
-    for (int64_t k = 0; k < t->n_out; k++) {
-        double sum = 0;
-        for (int64_t i = 0; i < t->n; i++) {
-            const double d = fmod(fabs(error(t, i, k)), turn); // the shorter way around the circle
-            sum += d > turn / 2 ? turn - d : d;
-        }
-        all += sum;
-        if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
-    }
-    if (t->n_out > 1) dt_json_end_object(&out->extra);
-    dt_eval_result_add(out, "angle_mae", all / (double)(t->n * t->n_out));
+    add_absolute(t, t->radians ? 2 * acos(-1.0) : 360, "angle_mae", "angle_mae_by_number", out);
 }
-
-// ---- rotations ------------------------------------------------------------------------------------
 
 static void report_geodesic(const dt_eval_table *t, dt_eval_result *out) {
     const int n = (int)t->n_out;
