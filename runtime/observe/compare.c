@@ -287,11 +287,11 @@ static void write_groups(FILE *out, const comparison *c) {
 
 // ---- curves and configs ----------------------------------------------------------------------------
 
-static void write_chart(FILE *out, const comparison *c, const char *title, const char *metric, dt_run_number number) {
-    dt_chart chart = {.title = title,
-                      .x = "step",
-                      .cut_peaks = number == DT_RUN_RATE,
-                      .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
+// Of a metric of the validation, or of a number of the steps.
+static void write_chart(FILE *out, const comparison *c, const char *metric, dt_run_number number) {
+    char *title = dt_xprintf(metric ? "Validation %s" : "Training loss, smoothed", metric);
+    dt_chart chart = dt_report_chart(number, 0);
+    if (number == DT_RUN_LOSS) chart.title = title;
     for (int r = 0; r < c->n && r < DT_CHART_CURVES; r++) { // whose axes the switch has
         const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
         const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
@@ -300,30 +300,23 @@ static void write_chart(FILE *out, const comparison *c, const char *title, const
         if (!k) continue;
         k->run = r;
         if (!metric && number == DT_RUN_LOSS) dt_curve_smooth(k);
+        for (int i = 0; i < k->n; i++) k->points[i].low = k->points[i].high = k->points[i].y; // bands hide each other
     }
-    for (int r = 0; r < chart.n; r++) // no bands, which would hide each other
-        for (int i = 0; i < chart.curves[r].n; i++)
-            chart.curves[r].points[i].low = chart.curves[r].points[i].high = chart.curves[r].points[i].y;
     dt_chart_write(out, &chart);
+    free(title);
 }
 
 static void compare_write_curves(FILE *out, const comparison *c) {
-    int n = 0;
     fputs("<h2>Curves</h2>\n", out);
     if (c->n > DT_CHART_CURVES)
         dt_page_put(out, "<p class=\"soft\">The charts have the first $i of $i runs.</p>\n", (int)DT_CHART_CURVES,
                     c->n);
     dt_report_write_axes(out, c->runs, c->n < DT_CHART_CURVES ? c->n : DT_CHART_CURVES);
     fputs("<div class=\"charts\">\n", out);
-    write_chart(out, c, "Training loss, smoothed", NULL, DT_RUN_LOSS);
-    for (int k = is_chosen(c, 0); k < c->n_metrics && n < MOST_CHARTS; k++, n++) {
-        char *title = dt_xprintf("Validation %s", c->metrics[k]);
-        write_chart(out, c, title, c->metrics[k], 0);
-        free(title);
-    }
-    write_chart(out, c, "Learning rate", NULL, DT_RUN_LR);
-    write_chart(out, c, "Gradient norm", NULL, DT_RUN_GRAD_NORM);
-    write_chart(out, c, "Samples a second", NULL, DT_RUN_RATE);
+    write_chart(out, c, NULL, DT_RUN_LOSS);
+    for (int k = is_chosen(c, 0), n = 0; k < c->n_metrics && n < MOST_CHARTS; k++, n++)
+        write_chart(out, c, c->metrics[k], DT_RUN_LOSS);
+    for (int i = DT_RUN_LR; i <= DT_RUN_RATE; i++) write_chart(out, c, NULL, i);
     fputs("</div>\n", out);
 }
 

@@ -252,11 +252,34 @@ static void mark_restarts(dt_chart *c, const dt_run_log *r) {
     }
 }
 
+dt_chart dt_report_chart(dt_run_number number, double x_to) {
+    static const struct {
+        const char *title;
+        bool from_zero, cut_peaks;
+    } charts[DT_RUN_N_NUMBERS] = {[DT_RUN_LOSS] = {"Loss"},
+                                  [DT_RUN_LR] = {"Learning rate", .from_zero = true},
+                                  [DT_RUN_GRAD_NORM] = {"Gradient norm"},
+                                  [DT_RUN_RATE] = {"Samples a second", .from_zero = true, .cut_peaks = true},
+                                  [DT_RUN_GPU_UTIL] = {"GPU utilization", .from_zero = true},
+                                  [DT_RUN_GPU_POWER] = {"GPU power, W", .from_zero = true},
+                                  [DT_RUN_GPU_MEM] = {"GPU memory, bytes", .from_zero = true}};
+    return (dt_chart){.title = charts[number].title,
+                      .x = "step",
+                      .x_to = x_to,
+                      .from_zero = charts[number].from_zero,
+                      .cut_peaks = charts[number].cut_peaks};
+}
+
+// Nothing where the run has no such number, as of a GPU.
+static void write_number(FILE *out, const dt_run_log *r, dt_run_number number, int colour) {
+    dt_chart c = dt_report_chart(number, (double)r->step);
+    dt_chart_add_series(&c, c.title, &r->numbers[number], colour);
+    mark_restarts(&c, r);
+    dt_chart_write(out, &c);
+}
+
 static void report_write_curves(FILE *out, const dt_run_log *r) {
-    const double to = (double)r->step;
-    dt_chart loss = {.title = "Loss", .x = "step", .x_to = to},
-             lr = {.title = "Learning rate", .x = "step", .from_zero = true, .x_to = to},
-             norm = {.title = "Gradient norm", .x = "step", .x_to = to};
+    dt_chart loss = dt_report_chart(DT_RUN_LOSS, (double)r->step);
     const dt_run_metric *val = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), "loss");
     dt_report_write_axes(out, &r, 1);
     fputs("<div class=\"charts\">\n", out);
@@ -271,17 +294,14 @@ static void report_write_curves(FILE *out, const dt_run_log *r) {
         if (strcmp(m->split, dt_split_name(DT_SPLIT_VAL)) != 0 || strcmp(m->name, "loss") == 0 ||
             dt_report_is_detail(r, m->name))
             continue;
-        dt_chart c = {.title = m->name, .x = "step", .x_to = to};
+        dt_chart c = {.title = m->name, .x = "step", .x_to = (double)r->step};
         dt_chart_add_series(&c, "validation", &m->series, 1);
         mark_restarts(&c, r);
         dt_chart_write(out, &c);
         n++;
     }
-    dt_chart_add_series(&lr, "Learning rate", &r->numbers[DT_RUN_LR], 3);
-    dt_chart_write(out, &lr);
-    dt_chart_add_series(&norm, "Gradient norm", &r->numbers[DT_RUN_GRAD_NORM], 2);
-    mark_restarts(&norm, r);
-    dt_chart_write(out, &norm);
+    write_number(out, r, DT_RUN_LR, 3);
+    write_number(out, r, DT_RUN_GRAD_NORM, 2);
     fputs("</div>\n", out);
 }
 
@@ -453,34 +473,13 @@ static void write_verdict(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<div class=\"verdict\"><p><b>$t</b></p><p>$t</p></div>\n", verdict, advice);
 }
 
-static void write_gpu(FILE *out, const dt_run_log *r) {
-    static const struct {
-        dt_run_number number;
-        const char *title;
-    } rows[] = {{DT_RUN_GPU_UTIL, "GPU utilization"},
-                {DT_RUN_GPU_POWER, "GPU power, W"},
-                {DT_RUN_GPU_MEM, "GPU memory, bytes"}};
-    fputs("<div class=\"charts small\">\n", out);
-    for (int i = 0; i < 3; i++) {
-        dt_chart c = {.title = rows[i].title, .x = "step", .x_to = (double)r->step, .from_zero = true};
-        dt_chart_add_series(&c, rows[i].title, &r->numbers[rows[i].number], 4 + i);
-        dt_chart_write(out, &c); // without a GPU there is no curve
-    }
-    fputs("</div>\n", out);
-}
-
 static void write_time(FILE *out, const dt_run_log *r) {
     dt_chart phases = {.title = "Time of a step",
                        .x = "step",
                        .x_to = (double)r->step,
                        .kind = DT_CHART_AREAS,
                        .seconds = true,
-                       .cut_peaks = true},
-             rate = {.title = "Samples a second",
-                     .x = "step",
-                     .x_to = (double)r->step,
-                     .from_zero = true,
-                     .cut_peaks = true};
+                       .cut_peaks = true};
     const double all = r->phase_s[DT_RUN_STEP_S];
     if (!(all > 0)) return;
     fputs("<h2>Time budget</h2>\n", out);
@@ -490,12 +489,12 @@ static void write_time(FILE *out, const dt_run_log *r) {
     mark_evaluations(&phases, r);
     mark_restarts(&phases, r);
     dt_chart_write(out, &phases);
-    dt_chart_add_series(&rate, "Samples a second", &r->numbers[DT_RUN_RATE], 5);
-    mark_restarts(&rate, r);
-    dt_chart_write(out, &rate);
-    fputs("</div>\n", out);
-    write_gpu(out, r);
-    fputs("<p class=\"soft\">", out);
+    write_number(out, r, DT_RUN_RATE, 5);
+    fputs("</div>\n<div class=\"charts small\">\n", out);
+    write_number(out, r, DT_RUN_GPU_UTIL, 4);
+    write_number(out, r, DT_RUN_GPU_POWER, 5);
+    write_number(out, r, DT_RUN_GPU_MEM, 6);
+    fputs("</div>\n<p class=\"soft\">", out);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         dt_page_put(out, "$t $p, ", phase_names[i], r->phase_s[i] / all);
     if (r->phase_s[DT_RUN_FORWARD_S] > 0)

@@ -15,6 +15,8 @@ void dt_report_begin_rows(FILE *out);
 void dt_report_end_table(FILE *out);
 // The switch between axes of the charts of steps, of several runs: epochs, samples or seconds.
 void dt_report_write_axes(FILE *out, const dt_run_log *const *runs, int n);
+// The chart of a number of the steps up to x_to, still without curves.
+dt_chart dt_report_chart(dt_run_number number, double x_to);
 void dt_report_cell(FILE *out, double value); // <td>, empty if the value is not finite
 void dt_report_state(FILE *out, const dt_run_log *r);
 double dt_report_wall_s(const dt_run_log *r);        // since the first start, with pauses between attempts
