@@ -36,12 +36,14 @@ typedef struct screen {
 
 // ---- drawing ---------------------------------------------------------------------------------------
 
-static void begin_line(screen *s) {
+static void watch_begin_line(screen *s) {
     s->left = s->live ? s->columns : LONG_TEXT; // in a pipe nothing is cut that says why
 }
+// Ends a line; the next begins.
 static void watch_end_line(screen *s) {
     fputs(s->live ? "\033[0m\033[K\n" : "\n", s->out); // \033[K: clears what an earlier, longer line left
     s->line++;
+    watch_begin_line(s);
 }
 
 static void style(screen *s, const char *code) {
@@ -72,6 +74,12 @@ static __attribute__((format(printf, 2, 3))) void watch_put(screen *s, const cha
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     watch_put_text(s, text, s->left, false);
+}
+
+static void put_styled(screen *s, const char *code, const char *text, int most, bool fill) {
+    style(s, code);
+    watch_put_text(s, text, most, fill);
+    style(s, "0");
 }
 
 // eighths of a line's height: U+2581 to U+2588
@@ -119,11 +127,8 @@ static double recent(const dt_series *s) {
 }
 
 // The beginning of a line: its faint label.
-static void begin_labelled(screen *s, const char *label) {
-    begin_line(s);
-    style(s, "2");
-    watch_put_text(s, label, s->label, true);
-    style(s, "0");
+static void put_label(screen *s, const char *label) {
+    put_styled(s, "2", label, s->label, true);
 }
 
 static void draw_series(screen *s, const char *split, const char *name, const char *style_code, double value,
@@ -132,7 +137,7 @@ static void draw_series(screen *s, const char *split, const char *name, const ch
     char label[TEXT];
     if (series->n == 0) return; // a metric that the run has not written yet
     snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
-    begin_labelled(s, label);
+    put_label(s, label);
     watch_put(s, " %*.4g  ", VALUE, value);
     style(s, style_code);
     // no shorter, it would say nothing; 100: points are few
@@ -148,13 +153,9 @@ static const char *const watch_colours[] = {[DT_RUN_GOES_ON] = "34",
 
 static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_status is, const char *state) {
     const int room = s->columns / 2; // half for the name, half for the state
-    begin_line(s);
-    style(s, "1");
-    watch_put_text(s, r->name, room, false);
-    style(s, "0");
+    put_styled(s, "1", r->name, room, false);
     watch_put(s, "  ");
-    style(s, watch_colours[is]);
-    watch_put_text(s, state, s->left, false);
+    put_styled(s, watch_colours[is], state, s->left, false);
     watch_end_line(s);
 }
 
@@ -168,7 +169,6 @@ static void draw_progress(screen *s, const dt_run_log *r, dt_run_status is) {
     const int64_t total = dt_run_log_total_steps(r);
     const double left_s = seconds_left(r, is); // NAN: a stopped run has no time left
     char left[32];
-    begin_line(s);
     watch_put(s, "step %" PRId64, r->step);
     // 0: not known, as of a run without metadata
     if (total > 0) watch_put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
@@ -185,7 +185,7 @@ static void draw_phases(screen *s, const dt_run_log *r) {
         [DT_RUN_DATA_S] = "data", [DT_RUN_COMPUTE_S] = "compute", [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0)) return; // NAN: no step yet
-    begin_labelled(s, "time of a step");
+    put_label(s, "time of a step");
     watch_put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         // shares of a whole step
@@ -202,14 +202,12 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
     double most = 0;
     if (n < 2) return; // one rank: nothing to compare
     for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
-    begin_labelled(s, "ranks");
+    put_label(s, "ranks");
     watch_put(s, " %*d  ", VALUE, n);
     // ranks that do not fit are left out; the slowest is named in words
-    for (int i = 0; i < n && i < room && most > 0; i++) {
-        style(s, i == slowest ? "33" : "34"); // yellow, others blue
-        watch_put_text(s, blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1, false);
-    }
-    style(s, "0");
+    for (int i = 0; i < n && i < room && most > 0; i++) // yellow, others blue
+        put_styled(s, i == slowest ? "33" : "34", blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1,
+                   false);
     watch_put(s, "  slowest %d, %.2f times the mean", slowest, json_number_value(json_object_get(ranks, "imbalance")));
     watch_end_line(s);
 }
@@ -220,7 +218,6 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
     // an older warning: the ranks were compared again since
     if (!slow || json_integer_value(json_object_get(slow, "step")) < json_integer_value(json_object_get(ranks, "step")))
         return;
-    begin_line(s);
     style(s, "33");
     watch_put(s, "rank %" JSON_INTEGER_FORMAT " on ", json_integer_value(json_object_get(slow, "rank")));
     watch_put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
@@ -241,10 +238,8 @@ static void draw_best(screen *s, const dt_run_log *r) {
     int64_t step;
     const double best = best_so_far(r, &name, &step);
     if (!isfinite(best)) return;
-    begin_labelled(s, "best so far");
-    watch_put(s, " %*.4g  val ", VALUE, best);
-    watch_put_text(s, name, s->columns / 3, false);
-    watch_put(s, " at step %" PRId64, step);
+    put_label(s, "best so far");
+    watch_put(s, " %*.4g  val %.*s at step %" PRId64, VALUE, best, s->columns / 3, name, step);
     watch_end_line(s);
 }
 
@@ -261,13 +256,13 @@ static void draw_machine(screen *s, const dt_run_log *r) {
     const dt_series *of = r->numbers;
     char size[DT_SIZE_CHARS];
     if (of[DT_RUN_RSS].n == 0) return;
-    begin_labelled(s, "memory");
+    put_label(s, "memory");
     watch_put(s, " %*s ", VALUE, dt_size_text(size, of[DT_RUN_RSS].newest));
     if (of[DT_RUN_QUEUE_SLOTS].newest > 0 && of[DT_RUN_QUEUE_SLOTS].n > 0)
         watch_put(s, " queue %.0f of %.0f batches", of[DT_RUN_QUEUE].newest, of[DT_RUN_QUEUE_SLOTS].newest);
     watch_end_line(s);
     if (of[DT_RUN_GPU_POWER].n + of[DT_RUN_GPU_MEM].n == 0) return;
-    begin_labelled(s, "GPU");
+    put_label(s, "GPU");
     watch_put(s, " %*s ", VALUE, of[DT_RUN_GPU_MEM].n > 0 ? dt_size_text(size, of[DT_RUN_GPU_MEM].newest) : "");
     for (int i = 0; i < 4; i++) // a GPU may not report one, as a part of one its utilization
         if (of[gpu[i].of].n > 0) watch_put(s, " %.0f %s", gpu[i].scale * recent(&of[gpu[i].of]), gpu[i].unit);
@@ -285,7 +280,6 @@ static void draw_table(screen *s, dt_run_log *const *runs, int n) {
     for (int i = 0; i < n; i++) widest = (int)strlen(runs[i]->name) > widest ? (int)strlen(runs[i]->name) : widest;
     if (widest < room || !s->live) room = widest;
     if (room < 12) room = 12;
-    begin_line(s);
     style(s, "2");
     watch_put_text(s, "run", room, true);
     watch_put(s, "  %-8s %15s %9s %9s %8s", "state", "step", "loss", "best", "left");
@@ -301,22 +295,18 @@ static void draw_table(screen *s, dt_run_log *const *runs, int n) {
         snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, r->step, dt_run_log_total_steps(r));
         if (isfinite(left_s)) dt_text_duration(left, sizeof left, left_s);
         if (isfinite(value)) snprintf(best, sizeof best, "%.4g", value);
-        begin_line(s);
         watch_put_text(s, r->name, room, true);
-        style(s, watch_colours[is]);
-        watch_put(s, "  %-8s", words[is]);
-        style(s, "0");
+        watch_put(s, "  ");
+        put_styled(s, watch_colours[is], words[is], 8, true);
         watch_put(s, " %15s %9.4g %9s %8s", steps, r->numbers[DT_RUN_LOSS].newest, best, left);
         watch_end_line(s);
     }
-    begin_line(s);
     watch_end_line(s);
 }
 
 static void draw_busy(screen *s, const json_t *goodput) {
     const json_t *cores = json_object_get(goodput, "cores_usable");
     if (!cores) return; // there only where the machine is busy
-    begin_line(s);
     style(s, "33");
     watch_put(s, "the machine is busy: this process got %.1f of %d cores",
               json_number_value(json_object_get(goodput, "cores_got")), (int)json_integer_value(cores));
@@ -376,10 +366,11 @@ static void watch_draw(screen *s, dt_run_log **runs, int n) {
     // narrow windows have more of the number
     s->label = s->columns < 60 ? 16 : 18;
     if (s->live && (s->out = open_memstream(&text, &n_bytes)) == NULL) s->out = terminal;
+    watch_begin_line(s);
     order_runs(runs, n);
     if (n > 1) draw_table(s, runs, n);
     for (int i = 0; i < n; i++) {
-        if (i > 0) begin_line(s), watch_end_line(s); // an empty line between runs
+        if (i > 0) watch_end_line(s); // an empty line between runs
         draw_run(s, runs[i]);
     }
     if (s->out != terminal) fclose(s->out);
