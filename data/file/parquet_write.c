@@ -65,18 +65,6 @@ static void put_stop(dt_buffer *b) {
     dt_buffer_append(b, "", 1);
 }
 
-static int type_of(const column *c) {
-    switch (c->kind) {
-    case DT_PARQUET_INT:
-        return 2;
-    case DT_PARQUET_REAL:
-        return 5;
-    case DT_PARQUET_TEXT:
-        return 6;
-    }
-    return 0;
-}
-
 // ---- building -----------------------------------------------------------------------------------------
 dt_parquet_writer *dt_parquet_writer_create(FILE *out) {
     dt_parquet_writer *w = dt_xcalloc(1, sizeof *w);
@@ -89,30 +77,10 @@ void dt_parquet_writer_add_column(dt_parquet_writer *w, const char *name, dt_par
     w->columns[w->n_columns++] = (column){.name = dt_xstrdup(name), .kind = kind};
 }
 
-// Whether the next value of the column is there.
-static void put_level(column *c, bool is_there) {
-    if (c->n % 8 == 0) put_stop(&c->bits);
-    c->bits.data[c->n / 8] |= (uint8_t)(is_there << c->n % 8);
-    c->n++;
-}
-
-void dt_parquet_writer_put_int(dt_parquet_writer *w, uint32_t i, const int64_t *value) {
-    put_level(&w->columns[i], value != NULL);
-    if (value) dt_buffer_append(&w->columns[i].values, value, sizeof *value);
-}
-
-void dt_parquet_writer_put_real(dt_parquet_writer *w, uint32_t i, const double *value) {
-    put_level(&w->columns[i], value != NULL);
-    if (value) dt_buffer_append(&w->columns[i].values, value, sizeof *value);
-}
-
-void dt_parquet_writer_put_text(dt_parquet_writer *w, uint32_t i, const char *value) {
-    dt_buffer *b = &w->columns[i].values;
+static void put_text(dt_buffer *b, const char *value) {
     const size_t at = b->n_bytes;
     uint32_t n = 0;
-    put_level(&w->columns[i], value != NULL);
-    if (!value) return;
-    dt_buffer_append(b, &n, sizeof n);
+    dt_buffer_append(b, &n, sizeof n); // set below
     while (*value) {
         const size_t good = (size_t)(dt_text_utf8_end(value) - value);
         dt_buffer_append(b, value, good);
@@ -123,6 +91,17 @@ void dt_parquet_writer_put_text(dt_parquet_writer *w, uint32_t i, const char *va
     }
     n = (uint32_t)(b->n_bytes - at - sizeof n);
     memcpy(b->data + at, &n, sizeof n);
+}
+
+void dt_parquet_writer_put(dt_parquet_writer *w, uint32_t i, const void *value) {
+    column *c = &w->columns[i];
+    if (c->n % 8 == 0) put_stop(&c->bits);
+    c->bits.data[c->n / 8] |= (uint8_t)((value != NULL) << c->n % 8);
+    c->n++;
+    if (value && c->kind == DT_PARQUET_TEXT)
+        put_text(&c->values, value);
+    else if (value)
+        dt_buffer_append(&c->values, value, 8);
 }
 
 // ---- writing ------------------------------------------------------------------------------------------
@@ -162,7 +141,7 @@ static dt_status write_column(dt_parquet_writer *w, column *c) {
     DT_TRY(write_bytes(w, w->packed.data, n_packed));
     put_number(g, 2, T_I64, at); // ColumnChunk: file_offset, meta_data
     put_head(g, 1, T_STRUCT);
-    put_number(g, 1, T_I32, (uint64_t)type_of(c));
+    put_number(g, 1, T_I32, c->kind);
     put_list(g, 1, 2, T_I32);
     put_number(g, 0, T_I32, PLAIN);
     put_number(g, 0, T_I32, RLE);
@@ -213,7 +192,7 @@ static dt_status write_footer(dt_parquet_writer *w) {
     put_stop(b);
     for (uint32_t i = 0; i < w->n_columns; i++) {
         const column *c = &w->columns[i];
-        put_number(b, 1, T_I32, (uint64_t)type_of(c));
+        put_number(b, 1, T_I32, c->kind);
         put_number(b, 2, T_I32, OPTIONAL);
         put_binary(b, 1, c->name);
         if (c->kind == DT_PARQUET_TEXT) {

@@ -189,17 +189,12 @@ static dt_status data_put_parquet(writer *w, const bool *keep) {
         for (int i = 0; i < w->n; i++) {
             const dt_cell c = dt_column_accessor_get(&w->column[i], r);
             const bool any = c.kind != DT_CELL_NULL;
-            switch (kind[i]) {
-            case DT_PARQUET_INT:
-                dt_parquet_writer_put_int(p, (uint32_t)i, any ? &(int64_t){(int64_t)c.number} : NULL);
-                break;
-            case DT_PARQUET_REAL:
-                dt_parquet_writer_put_real(p, (uint32_t)i, any ? &(double){(double)c.number} : NULL);
-                break;
-            case DT_PARQUET_TEXT:
-                dt_parquet_writer_put_text(p, (uint32_t)i, any ? dt_cell_string(&c, text) : NULL);
-                break;
-            }
+            const double real = (double)c.number;
+            const int64_t whole = any && kind[i] == DT_PARQUET_INT ? (int64_t)c.number : 0; // else no such number
+            const void *value = kind[i] == DT_PARQUET_TEXT  ? dt_cell_string(&c, text)
+                                : kind[i] == DT_PARQUET_INT ? (const void *)&whole
+                                                            : &real;
+            dt_parquet_writer_put(p, (uint32_t)i, any ? value : NULL);
         }
         st = dt_parquet_writer_end_row(p);
         w->rows->n++;

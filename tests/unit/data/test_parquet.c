@@ -106,9 +106,9 @@ TEST(what_is_written_is_read_again) {
     dt_parquet_writer_add_column(w, "s", DT_PARQUET_TEXT);
     for (int64_t i = 0; i < N; i++) {
         snprintf(text, sizeof text, "n\xff%d\n", (int)i);
-        dt_parquet_writer_put_int(w, 0, i % 3 ? &(int64_t){i - 5} : NULL);
-        dt_parquet_writer_put_real(w, 1, &(double){(double)i / 4});
-        dt_parquet_writer_put_text(w, 2, i % 5 ? text : NULL);
+        dt_parquet_writer_put(w, 0, i % 3 ? &(int64_t){i - 5} : NULL);
+        dt_parquet_writer_put(w, 1, &(double){(double)i / 4});
+        dt_parquet_writer_put(w, 2, i % 5 ? text : NULL);
         must(dt_parquet_writer_end_row(w));
     }
     must(dt_parquet_writer_close(w));
