@@ -1,19 +1,32 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages that dtrain is built from. As root or with sudo; says what it does;
-# does nothing when all are there. `launch/packages.sh --tests` adds what the tests need; `--list` prints the names.
+# Installs the Debian or Ubuntu packages that dtrain is built from. As root or with sudo; says what it does; does nothing
+# when all are there. `launch/packages.sh --tests` adds what the tests need. `--list` prints the names for apt, dnf (Rocky
+# Linux 9 with CRB and EPEL) and conda-forge, `--list apt` a line for each: packages.csv has them.
 set -euo pipefail
+table=$(dirname "$0")/packages.csv
 
-packages=(build-essential file cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
-          liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libtiff-dev libsndfile1-dev libxxhash-dev libjansson-dev
-          libsqlite3-dev libmpg123-dev libcmocka-dev zlib1g-dev libzstd-dev libsnappy-dev libminizip-dev
-          libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev)
+names() { # of apt, dnf or conda-forge
+    awk -F, -v manager="$1" '/^#/ { next }
+        !column { for (i = 2; i <= NF; i++) if ($i == manager) column = i; if (!column) exit 1; next }
+        { n = split($column, words, " "); for (i = 1; i <= n; i++) if (!seen[words[i]]++) print words[i] }' "$table" ||
+        { echo "packages: no '$1': apt, dnf or conda-forge" >&2; exit 2; }
+}
+if [ "${1:-}" = "--list" ]; then
+    if [ $# -gt 1 ]; then
+        names "$2"
+        exit
+    fi
+    for manager in apt dnf conda-forge; do
+        list=$(names $manager)
+        echo "$manager:" $list
+    done
+    exit
+fi
+
+mapfile -t packages < <(names apt)
 if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client iproute2 procps
                buildah debootstrap mmdebstrap mpich libmpich-dev shellcheck yamllint prometheus curl openssl ccache chromium lintian)
-fi
-if [ "${1:-}" = "--list" ]; then
-    printf '%s\n' "${packages[@]}"
-    exit 0
 fi
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep 'install ok installed' >/dev/null; }
@@ -27,9 +40,11 @@ if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi
 
+command -v apt-get >/dev/null || { echo "packages: no apt-get here; 'launch/packages.sh --list' prints the names for dnf and conda-forge" >&2; exit 2; }
 sudo=()
 if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "packages: missing ${missing[*]}; run this as root or install sudo" >&2; exit 2; }
+    command -v sudo >/dev/null ||
+        { echo "packages: missing ${missing[*]}; run this as root or install sudo, or take conda-forge's ('launch/packages.sh --list conda-forge')" >&2; exit 2; }
     sudo=(sudo)
 fi
 echo "packages: installing ${missing[*]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The CPU program for arm64, without such a machine: cross-compiled against a root of Debian's packages, run by qemu-user.
+# The CPU program for arm64, without such a machine: cross-compiled against a root of Debian 13's packages, run by qemu-user.
 # tests/run.sh arm. Unit and golden tests under pages of 4 KiB and a look at the hottest kernels' instructions
 # (check_vectors.py), then pack, verify, train, stop and resume under pages of 4 and of
 # 64 KiB: packed shards must be those of this machine's program (BUILD, default build) to the byte, LMDBs of each side are
@@ -14,10 +14,11 @@ for package in mmdebstrap gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep 'install ok installed' >/dev/null || missing="${missing:-} $package"
 done
 [ -z "${missing:-}" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-libraries=$(launch/packages.sh --list | grep -- '-dev$' | paste -sd,),libcmocka-dev,libc6-dev,libgcc-12-dev,libgomp1
+# base-files: the links of /lib
+libraries=$(launch/packages.sh --list apt | grep -- '-dev$' | paste -sd,),base-files,libc6-dev,libgomp1
 if [ "$(cat "$ARM_ROOT/complete" 2>/dev/null)" != "$libraries" ]; then
     rm -rf "$ARM_ROOT"
-    mmdebstrap --quiet --arch=arm64 --variant=extract --include="$libraries" bookworm "$ARM_ROOT"
+    mmdebstrap --quiet --arch=arm64 --variant=extract --include="$libraries" trixie "$ARM_ROOT" http://deb.debian.org/debian
     echo "$libraries" >"$ARM_ROOT/complete"
 fi
 TARGETS="dtrain dtrain_mpi tests_unit tests_golden" launch/build.sh "$build" -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" -DDTRAIN_CUDA=OFF -DDTRAIN_TESTS=ON

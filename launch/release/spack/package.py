@@ -32,6 +32,7 @@ class Dtrain(CMakePackage, CudaPackage):
     generator("ninja")
 
     depends_on("onednn@2.6:")
+    depends_on("onednn@3:", when="target=aarch64:")
     depends_on("libyaml")
     depends_on("jansson")
     depends_on("xxhash")
