@@ -215,6 +215,28 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
 dt_status dt_sample_not_finite(int64_t i, double x);
 
 // ---- a picture of a sample (preview.c), see dt_dataset.picture ---------------------------------------
+
+// What a field shows of a sample: an image, a spectrogram (sound), or lines (a waveform, a series, a long vector).
+typedef struct dt_preview {
+    const double *x; // values by row, column, channel: the caller's
+    int h, w, c;     // lines: w values of c channels
+    bool is_sound, is_line, is_u8;
+} dt_preview;
+// False: the field is no picture, or a vector of less than least_signal numbers. Without x.
+bool dt_preview_of(const dt_fields *fields, int field, int least_signal, dt_preview *out);
+// A value of a sample's field, as the network gets it.
+double dt_preview_stored(const dt_field_info *f, const void *x, int64_t at);
+
+// From values to grey: linear, or asinh of (value - low) / soft.
+typedef struct dt_preview_range {
+    double low, high, soft; // soft 0: linear
+} dt_preview_range;
+// Of channels c .. c + n - 1. Floats that are neither sounds nor lines are stretched about their noise.
+dt_preview_range dt_preview_find_range(const dt_preview *v, int c, int n);
+uint8_t dt_preview_level(const dt_preview_range *r, double value);
+// The mean of the values that fall on a pixel of a picture of out_h x out_w. A spectrogram is low at the bottom.
+double dt_preview_mean(const dt_preview *v, int out_h, int out_w, int y, int x, int channel);
+
 dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, dt_json *j);
 
 // ---- what could not be used (bad_records.c) ------------------------------------------------------------

@@ -16,37 +16,39 @@
 
 enum { MOST_SIDE = 96, MOST_PANELS = 6, GAP = 2, LEAST_SIGNAL = 8, LINE_POINTS = 160, MOST_SORTED = 4096 };
 
-// Values of a field by row, column, channel.
-typedef struct preview {
-    const dt_field_info *f;
-    const void *x;
-    int h, w, c;
-    bool sound;
-} preview;
-
-static double preview_value(const preview *v, int64_t at) {
-    return v->f->dtype == DT_U8 ? ((const uint8_t *)v->x)[at] : (double)((const float *)v->x)[at];
+double dt_preview_stored(const dt_field_info *f, const void *x, int64_t at) {
+    return f->dtype == DT_U8 ? ((const uint8_t *)x)[at] : (double)((const float *)x)[at];
 }
 
-// From values to grey: linear, or asinh of (value - low) / soft.
-typedef struct preview_range {
-    double low, high, soft; // soft 0: linear
-} preview_range;
+bool dt_preview_of(const dt_fields *fields, int field, int least_signal, dt_preview *out) {
+    const dt_field_info *f = &fields->info[field];
+    const int64_t *of = f->sample_shape.d, n = dt_shape_elements(&f->sample_shape);
+    *out = (dt_preview){
+        .h = 1, .w = (int)n, .c = 1, .is_sound = fields->f[field].kind == DT_FIELD_audio, .is_u8 = f->dtype == DT_U8};
+    if (f->is_image) // features of audio, too
+        out->h = (int)of[0], out->w = (int)of[1], out->c = (int)of[2];
+    else if (f->n_classes + f->n_categories > 0 || f->dtype != DT_F32 || n < least_signal)
+        return false;
+    else if (f->sample_shape.n == 2) // series of channels
+        out->w = (int)of[0], out->c = (int)of[1];
+    out->is_line = out->h == 1 && (out->is_sound || !f->is_image);
+    return true;
+}
 
 static int preview_compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-// The range of channels c .. c + n - 1. The noise is half the range of the middle 68 %.
-static preview_range find_range(const preview *v, int c, int n) {
-    if (v->f->dtype == DT_U8) return (preview_range){0, 255, 0};
+// The noise is half the range of the middle 68 %.
+dt_preview_range dt_preview_find_range(const dt_preview *v, int c, int n) {
+    if (v->is_u8) return (dt_preview_range){0, 255, 0};
     const int64_t n_pixels = (int64_t)v->h * v->w, every = n_pixels / MOST_SORTED + 1;
     double *x = dt_xcalloc((size_t)(n * (n_pixels / every + 1)), sizeof *x), low = INFINITY, high = -INFINITY;
     int64_t n_sorted = 0;
     for (int64_t i = 0; i < n_pixels; i++)
         for (int k = c; k < c + n; k++) {
-            const double here = preview_value(v, i * v->c + k);
+            const double here = v->x[i * v->c + k];
             low = fmin(low, here);
             high = fmax(high, here);
             if (i % every == 0) x[n_sorted++] = here;
@@ -54,24 +56,24 @@ static preview_range find_range(const preview *v, int c, int n) {
     qsort(x, (size_t)n_sorted, sizeof *x, preview_compare);
     const double noise = (x[n_sorted * 84 / 100] - x[n_sorted * 16 / 100]) / 2, middle = x[n_sorted / 2];
     free(x);
-    if (v->sound || !(noise > 0)) return (preview_range){low, high, 0};
-    return (preview_range){fmax(low, middle - 2 * noise), high, 2 * noise};
+    if (v->is_sound || v->is_line || !(noise > 0)) return (dt_preview_range){low, high, 0};
+    return (dt_preview_range){fmax(low, middle - 2 * noise), high, 2 * noise};
 }
 
-static uint8_t preview_level(const preview_range *r, double v) {
+uint8_t dt_preview_level(const dt_preview_range *r, double v) {
     const double span = r->high - r->low, x = r->soft > 0 ? asinh((v - r->low) / r->soft) / asinh(span / r->soft) * 255
                                               : span > 0  ? (v - r->low) / span * 255
                                                           : 0;
     return x > 0 ? (uint8_t)fmin(x + 0.5, 255) : 0; // NaN is black
 }
 
-// The mean of the values that fall on one pixel of the picture.
-static double mean_at(const preview *v, int out_h, int out_w, int y, int x, int channel) {
+double dt_preview_mean(const dt_preview *v, int out_h, int out_w, int y, int x, int channel) {
+    if (v->is_sound) y = out_h - 1 - y;
     const int y0 = y * v->h / out_h, y1 = (int)fmax((y + 1) * v->h / out_h, y0 + 1); // one source pixel at least
     const int x0 = x * v->w / out_w, x1 = (int)fmax((x + 1) * v->w / out_w, x0 + 1);
     double sum = 0;
     for (int i = y0; i < y1; i++)
-        for (int k = x0; k < x1; k++) sum += preview_value(v, ((int64_t)i * v->w + k) * v->c + channel);
+        for (int k = x0; k < x1; k++) sum += v->x[((int64_t)i * v->w + k) * v->c + channel];
     return sum / ((y1 - y0) * (x1 - x0));
 }
 
@@ -92,7 +94,7 @@ static void add_base64(dt_json *j, const uint8_t *x, size_t n) {
     free(text);
 }
 
-static dt_status add_pixels(dt_json *j, const preview *v) {
+static dt_status add_pixels(dt_json *j, const dt_preview *v) {
     const int n_colours = v->c == 3 ? 3 : 1, n = v->c == 3 ? 1 : v->c < MOST_PANELS ? v->c : MOST_PANELS;
     const int n_across = (int)ceil(sqrt(n)), n_down = (n + n_across - 1) / n_across;
     const double by = fmin(1, (double)MOST_SIDE / (n_across * fmax(v->h, v->w)));
@@ -101,15 +103,14 @@ static dt_status add_pixels(dt_json *j, const preview *v) {
     uint8_t *rgb = dt_xcalloc((size_t)height * (size_t)width, 3);
     memset(rgb, 128, (size_t)height * (size_t)width * 3); // grey between bands
     for (int b = 0; b < n; b++) {
-        const preview_range r = find_range(v, b, n_colours);
+        const dt_preview_range r = dt_preview_find_range(v, b, n_colours);
         for (int y = 0; y < out_h; y++)
             for (int x = 0; x < out_w; x++)
                 for (int c = 0; c < 3; c++) {
-                    const int from = v->sound ? out_h - 1 - y : y; // low frequencies at the bottom
                     const size_t top = (size_t)(b / n_across * (out_h + GAP) + y),
                                  left = (size_t)(b % n_across * (out_w + GAP) + x);
                     rgb[(top * (size_t)width + left) * 3 + (size_t)c] =
-                        preview_level(&r, mean_at(v, out_h, out_w, from, x, n_colours == 3 ? c : b));
+                        dt_preview_level(&r, dt_preview_mean(v, out_h, out_w, y, x, n_colours == 3 ? c : b));
                 }
     }
     dt_buffer out = {0};
@@ -127,7 +128,7 @@ static void add_number(dt_json *j, double v) { // four digits: finer than a pixe
 }
 
 // A line of each channel: all of its values, or the least and the greatest of each part of them in turn.
-static void add_lines(dt_json *j, const preview *v) {
+static void add_lines(dt_json *j, const dt_field_info *f, const dt_preview *v) {
     dt_json_begin_array(j, "lines");
     for (int c = 0; c < v->c && c < MOST_PANELS; c++) {
         const int n = v->w <= LINE_POINTS ? v->w : LINE_POINTS / 2;
@@ -136,8 +137,7 @@ static void add_lines(dt_json *j, const preview *v) {
             double low = INFINITY, high = -INFINITY;
             for (int64_t k = (int64_t)i * v->w / n; k < (int64_t)(i + 1) * v->w / n; k++) {
                 const int64_t at = k * v->c + c;
-                const double here =
-                    v->f->is_image ? preview_value(v, at) : dt_field_value(v->f, at, preview_value(v, at));
+                const double here = f->is_image ? v->x[at] : dt_field_value(f, at, v->x[at]);
                 low = fmin(low, here);
                 high = fmax(high, here);
             }
@@ -149,18 +149,17 @@ static void add_lines(dt_json *j, const preview *v) {
     dt_json_end_array(j);
 }
 
-static dt_status add_panel(dt_json *j, const dt_field *field, const preview *v) {
+static dt_status add_panel(dt_json *j, const dt_field *field, const dt_field_info *f, const dt_preview *v) {
     const dt_audio_field *a = field->audio;
-    const bool line = v->h == 1 && (v->sound || !v->f->is_image);
     dt_status st = DT_OK;
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "field", field->name);
-    if (line)
-        add_lines(j, v);
+    if (v->is_line)
+        add_lines(j, f, v);
     else
         st = add_pixels(j, v);
-    if (v->sound && a->clip.rate > 0) dt_json_real(j, "seconds", (double)a->clip.n_samples / a->clip.rate);
-    if (v->sound && !line && isfinite(dt_features_hz(a->features, 0))) { // at bottom, middle and top
+    if (v->is_sound && a->clip.rate > 0) dt_json_real(j, "seconds", (double)a->clip.n_samples / a->clip.rate);
+    if (v->is_sound && !v->is_line && isfinite(dt_features_hz(a->features, 0))) { // at bottom, middle and top
         dt_json_begin_array(j, "hz");
         for (int i = 0; i < 3; i++) add_number(j, dt_features_hz(a->features, 0.5 * i));
         dt_json_end_array(j);
@@ -180,16 +179,14 @@ dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, dt_
     dt_status st = dt_sample_fill(d, &scratch, &place, &bad);
     for (int k = 0; k < d->fields.n && st == DT_OK; k++) {
         const dt_field_info *f = &d->fields.info[k];
-        const int64_t *of = f->sample_shape.d, n = dt_shape_elements(&f->sample_shape);
-        preview v = {
-            .f = f, .x = fields[k], .h = 1, .w = (int)n, .c = 1, .sound = d->fields.f[k].kind == DT_FIELD_audio};
-        if (f->is_image) // features of audio, too
-            v.h = (int)of[0], v.w = (int)of[1], v.c = (int)of[2];
-        else if (f->dtype != DT_F32 || n < LEAST_SIGNAL)
-            continue;
-        else if (f->sample_shape.n == 2) // series of channels
-            v.w = (int)of[0], v.c = (int)of[1];
-        st = add_panel(j, &d->fields.f[k], &v);
+        dt_preview v;
+        if (!dt_preview_of(&d->fields, k, LEAST_SIGNAL, &v)) continue;
+        const int64_t n = (int64_t)v.h * v.w * v.c;
+        double *x = dt_xcalloc((size_t)n, sizeof *x);
+        for (int64_t at = 0; at < n; at++) x[at] = dt_preview_stored(f, fields[k], at);
+        v.x = x;
+        st = add_panel(j, &d->fields.f[k], f, &v);
+        free(x);
     }
     for (int k = 0; k < d->fields.n; k++) free(fields[k]);
     dt_sample_scratch_fini(&scratch);

@@ -2,8 +2,8 @@
 // features that are made of them.
 //
 // A cell of the grid is a sample, its images side by side, its classes and numbers below. Bytes are shown as they are;
-// floats between the sample's least and largest value, each band by itself unless there are three. Spectrograms have low
-// frequencies at the bottom; waveforms, series and long vectors are lines, a lane for each channel.
+// floats as an evaluation's page shows them (preview.c), each band by itself unless there are three. Waveforms, series and
+// long vectors are lines, a lane for each channel.
 //
 // With a table of dtrain predict there are two groups of cells: what the network got wrong, with a red edge, then what
 // it got right, with a green one.
@@ -52,9 +52,9 @@ static const char FONT[] =
 
 // One field of the samples, or a band of it: what a pixel of the picture shows.
 typedef struct panel {
-    int field, h, w, c; // of a sample
-    int band, n_lanes;  // band: -1: colours, or the only one; n_lanes: channels of a wave
-    bool is_sound, is_wave;
+    int field;
+    dt_preview v;
+    int band, n_lanes;      // band: -1: colours, or the only one; n_lanes: channels of a wave
     int out_h, out_w, left; // in the cell
 } panel;
 
@@ -63,6 +63,7 @@ typedef struct show {
     bool training;
     panel panel[MOST_PANELS];
     bool drawn[DT_MAX_FIELDS];                                        // else its value is text
+    double *x;                                                        // values of a sample's field
     int n_panels, n_texts, cell_h, cell_w, caption, columns, rows, n; // caption: where it begins in a cell
     uint8_t *pixels;                                                  // RGB
     dt_table table;                                                   // of predictions; path NULL: none
@@ -80,10 +81,10 @@ static int shown_side(int side, int longest, int least) {
 }
 
 static void add_panel(show *s, panel p) {
-    const int longest = p.is_wave || p.w > p.h ? p.w : p.h;
-    const int least = p.is_wave ? MOST_SIDE : p.is_sound ? LEAST_SOUND_SIDE : LEAST_SIDE;
-    p.out_w = shown_side(p.w, longest, least);
-    p.out_h = !p.is_wave ? shown_side(p.h, longest, least) : p.n_lanes > 1 ? p.n_lanes * LANE_HEIGHT : WAVE_HEIGHT;
+    const int h = p.v.h, w = p.v.w, longest = p.v.is_line || w > h ? w : h;
+    const int least = p.v.is_line ? MOST_SIDE : p.v.is_sound ? LEAST_SOUND_SIDE : LEAST_SIDE;
+    p.out_w = shown_side(w, longest, least);
+    p.out_h = !p.v.is_line ? shown_side(h, longest, least) : p.n_lanes > 1 ? p.n_lanes * LANE_HEIGHT : WAVE_HEIGHT;
     p.left = s->cell_w;
     s->cell_w += p.out_w + GAP;
     if (p.out_h + GAP > s->caption) s->caption = p.out_h + GAP;
@@ -92,25 +93,22 @@ static void add_panel(show *s, panel p) {
 }
 
 static dt_status data_show_lay_out(show *s, bool predicted) {
+    size_t n_most = 0;
     for (int i = 0; i < s->d->fields.n; i++) {
-        const dt_field_info *f = &s->d->fields.info[i];
-        const int64_t *of = f->sample_shape.d, n = dt_shape_elements(&f->sample_shape);
-        panel p = {.field = i, .h = 1, .w = (int)n, .c = 1, .band = -1, .n_lanes = 1, .is_wave = true};
-        if (f->is_image) {
-            p.h = (int)of[0], p.w = (int)of[1], p.c = (int)of[2];
-            p.is_sound = s->d->fields.f[i].kind == DT_FIELD_audio;
-            p.is_wave = p.is_sound && p.h == 1;
-        } else if (f->n_classes + f->n_categories > 0 || n < LEAST_SIGNAL) {
+        panel p = {.field = i, .band = -1, .n_lanes = 1};
+        if (!dt_preview_of(&s->d->fields, i, LEAST_SIGNAL, &p.v)) {
             s->n_texts++;
             continue;
-        } else if (f->sample_shape.n == 2) {
-            p.w = (int)of[0], p.c = (int)of[1];
         }
-        const int bands = p.c < MOST_BANDS ? p.c : MOST_BANDS;
-        if (p.is_wave) p.n_lanes = bands;
-        for (int k = 0; k < bands && !p.is_wave && p.c != 1 && p.c != 3; k++) p.band = k, add_panel(s, p);
+        const int bands = p.v.c < MOST_BANDS ? p.v.c : MOST_BANDS;
+        const size_t n = (size_t)p.v.h * (size_t)p.v.w * (size_t)p.v.c;
+        if (n > n_most) n_most = n;
+        if (p.v.is_line) p.n_lanes = bands;
+        for (int k = 0; k < bands && !p.v.is_line && p.v.c != 1 && p.v.c != 3; k++) p.band = k, add_panel(s, p);
         if (p.band < 0) add_panel(s, p);
     }
+    if (s->n_panels > 1) s->cell_w += 2 * GAP; // panels of a sample stand together
+    s->x = dt_xcalloc(n_most + 1, sizeof *s->x);
     if (s->cell_w < LEAST_SIDE + GAP) s->cell_w = LEAST_SIDE + GAP;
     const int n_lines = s->n_texts + predicted < MOST_LINES ? s->n_texts + predicted : MOST_LINES;
     s->cell_h = s->caption + (n_lines + (s->n_panels > 1)) * LINE_H;
@@ -126,48 +124,24 @@ static dt_status data_show_lay_out(show *s, bool predicted) {
 }
 
 // ---- values --------------------------------------------------------------------------------------------
-static double stored(const show *s, const dt_batch *b, const panel *p, int j, size_t at) {
-    const size_t n = (size_t)p->h * (size_t)p->w * (size_t)p->c;
-    const void *all = b->field[p->field];
-    return s->d->fields.info[p->field].dtype == DT_U8 ? ((const uint8_t *)all)[(size_t)j * n + at]
-                                                      : ((const float *)all)[(size_t)j * n + at];
-}
-
-// Mixed as the network mixes it (batch/mix_plan.h).
-static double data_show_value(const show *s, const dt_batch *b, const panel *p, int j, int y, int x, int c) {
-    const size_t at = ((size_t)y * (size_t)p->w + (size_t)x) * (size_t)p->c + (size_t)c;
-    double own = stored(s, b, p, j, at);
-    if (!b->mix[p->field]) return own;
-    const dt_mix_row *m = &b->mix[p->field][j];
-    double next = stored(s, b, p, j + 1 < b->n ? j + 1 : 0, at);
-    if (y >= m->y0 && y < m->y1 && x >= m->x0 && x < m->x1) return next;
-    return (m->own * own + (DT_MIX_ONE - m->own) * next) / DT_MIX_ONE;
+// Of sample j, mixed as the network mixes them (batch/mix_plan.h).
+static void take_values(const show *s, const dt_batch *b, const panel *p, int j) {
+    const dt_field_info *f = &s->d->fields.info[p->field];
+    const int64_t row = (int64_t)p->v.w * p->v.c, n = p->v.h * row, next = j + 1 < b->n ? j + 1 : 0;
+    const dt_mix_row *m = b->mix[p->field] ? &b->mix[p->field][j] : NULL;
+    for (int64_t at = 0; at < n; at++) {
+        const int64_t y = at / row, x = at % row / p->v.c;
+        const double own = dt_preview_stored(f, b->field[p->field], j * n + at),
+                     other = m ? dt_preview_stored(f, b->field[p->field], next * n + at) : own;
+        const bool pasted = m && y >= m->y0 && y < m->y1 && x >= m->x0 && x < m->x1;
+        s->x[at] = !m ? own : pasted ? other : (m->own * own + (DT_MIX_ONE - m->own) * other) / DT_MIX_ONE;
+    }
 }
 
 static void data_show_put(const show *s, const panel *p, int place, int y, int x, const uint8_t rgb[3]) {
     size_t row = (size_t)(place / s->columns * s->cell_h + y);
     size_t column = (size_t)(place % s->columns * s->cell_w + p->left + x);
     memcpy(s->pixels + (row * (size_t)(s->columns * s->cell_w) + column) * 3, rgb, 3);
-}
-
-// channel < 0: of all.
-static void data_show_find_range(const show *s, const dt_batch *b, const panel *p, int j, int channel, double *low,
-                                 double *high) {
-    *low = 0, *high = 255;
-    if (s->d->fields.info[p->field].dtype == DT_U8) return;
-    *low = INFINITY, *high = -INFINITY;
-    for (int y = 0; y < p->h; y++)
-        for (int x = 0; x < p->w; x++)
-            for (int c = channel < 0 ? 0 : channel; c < (channel < 0 ? p->c : channel + 1); c++) {
-                double v = data_show_value(s, b, p, j, y, x, c);
-                *low = fmin(*low, v);
-                *high = fmax(*high, v);
-            }
-}
-
-static uint8_t data_show_level(double v, double low, double high) {
-    double x = high > low ? (v - low) / (high - low) * 255 : 0;
-    return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x + 0.5);
 }
 
 // ---- predictions -----------------------------------------------------------------------------------
@@ -221,35 +195,31 @@ static void fill_cell(const show *s, int place, const uint8_t rgb[3]) {
 
 // ---- drawing -------------------------------------------------------------------------------------------
 // Three channels are colours.
-static void draw_image(const show *s, const dt_batch *b, const panel *p, int j, int place) {
-    double low, high;
-    data_show_find_range(s, b, p, j, p->band, &low, &high);
+static void draw_image(const show *s, const panel *p, int place) {
+    const int first = p->band < 0 ? 0 : p->band;
+    const dt_preview_range r = dt_preview_find_range(&p->v, first, p->band < 0 ? p->v.c : 1);
     for (int y = 0; y < p->out_h; y++)
         for (int x = 0; x < p->out_w; x++) {
-            int from_y = (int)((int64_t)y * p->h / p->out_h);
-            int from_x = (int)((int64_t)x * p->w / p->out_w);
-            if (p->is_sound) from_y = p->h - 1 - from_y;
             uint8_t rgb[3];
             for (int c = 0; c < 3; c++) {
-                const int channel = p->band >= 0 ? p->band : p->c == 3 ? c : 0;
-                rgb[c] = data_show_level(data_show_value(s, b, p, j, from_y, from_x, channel), low, high);
+                const int channel = p->band < 0 && p->v.c == 3 ? c : first;
+                rgb[c] = dt_preview_level(&r, dt_preview_mean(&p->v, p->out_h, p->out_w, y, x, channel));
             }
             data_show_put(s, p, place, y, x, rgb);
         }
 }
 
 // A line through the samples, or their envelope where several share a column.
-static void draw_lane(const show *s, const dt_batch *b, const panel *p, int j, int place, int lane) {
+static void draw_lane(const show *s, const panel *p, int place, int lane) {
     static const uint8_t INK[3] = {0, 0, 0};
     const int height = p->out_h / p->n_lanes;
-    double low, high;
-    data_show_find_range(s, b, p, j, lane, &low, &high);
+    const dt_preview_range r = dt_preview_find_range(&p->v, lane, 1);
     for (int x = 0, last = -1; x < p->out_w; x++) {
-        int begin = (int)((int64_t)x * p->w / p->out_w), end = (int)((int64_t)(x + 1) * p->w / p->out_w);
+        int begin = (int)((int64_t)x * p->v.w / p->out_w), end = (int)((int64_t)(x + 1) * p->v.w / p->out_w);
         int top = height - 1, bottom = 0;
         if (last >= 0) top = bottom = last; // joins the column before
         for (int i = begin; i < end || i == begin; i++) {
-            last = (255 - data_show_level(data_show_value(s, b, p, j, 0, i, lane), low, high)) * (height - 3) / 255 + 1;
+            last = (255 - dt_preview_level(&r, p->v.x[(int64_t)i * p->v.c + lane])) * (height - 3) / 255 + 1;
             if (last < top) top = last;
             if (last > bottom) bottom = last;
         }
@@ -257,11 +227,11 @@ static void draw_lane(const show *s, const dt_batch *b, const panel *p, int j, i
     }
 }
 
-static void draw_wave(const show *s, const dt_batch *b, const panel *p, int j, int place) {
+static void draw_wave(const show *s, const panel *p, int place) {
     static const uint8_t PAPER[3] = {WHITE, WHITE, WHITE};
     for (int y = 0; y < p->out_h; y++)
         for (int x = 0; x < p->out_w; x++) data_show_put(s, p, place, y, x, PAPER); // over the colour of a cell
-    for (int lane = 0; lane < p->n_lanes; lane++) draw_lane(s, b, p, j, place, lane);
+    for (int lane = 0; lane < p->n_lanes; lane++) draw_lane(s, p, place, lane);
 }
 
 // What does not fit is cut. Characters outside ASCII are boxes.
@@ -367,7 +337,12 @@ static void draw_caption(const show *s, const dt_batch *b, int j, int place, con
 static void draw_sample(show *s, const dt_batch *b, int j, int place, const char *predicted) {
     static const uint8_t colours[2][3] = {{210, 30, 30}, {30, 160, 60}}; // wrong, right
     if (predicted) fill_cell(s, place, colours[is_right(s, b, j, predicted)]);
-    for (int k = 0; k < s->n_panels; k++) (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
+    for (int k = 0; k < s->n_panels; k++) {
+        panel p = s->panel[k];
+        p.v.x = s->x;
+        take_values(s, b, &p, j);
+        (p.v.is_line ? draw_wave : draw_image)(s, &p, place);
+    }
     draw_caption(s, b, j, place, predicted);
     data_show_print_row(s, b, j, place, predicted);
 }
@@ -435,6 +410,7 @@ static dt_status show_config(const dt_config *c, const dt_cli_words *w, const ch
         st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s split", s.table.path, dt_split_name(split));
     if (st == DT_OK) st = data_show_save(&s, out);
     free(s.pixels);
+    free(s.x);
     if (s.table.path) dt_table_fini(&s.table);
     data->close(data);
     return st;

@@ -87,8 +87,11 @@ def make_bands():
     for k in "ab":
         os.makedirs(f"bands/{k}")
         os.makedirs(f"series/{k}")
+        os.makedirs(f"faint/{k}")
         for i in range(2):
             npy(f"bands/{k}/{i}.npy", (16, 16, 2), [v for y in range(16) for x in range(16) for v in (x, 1000 * y)])
+            npy(f"faint/{k}/{i}.npy", (16, 16, 2), [1000 if y == x == 8 else 20 if y == 4 else (7 * x + 3 * y) % 5 - 2
+                                                  for y in range(16) for x in range(16) for band in range(2)])
             npy(f"series/{k}/{i}.npy", (64, 2), [v for t in range(64) for v in (t, 500 - t)])
 
 
@@ -97,6 +100,8 @@ def check_bands():
     left, right = [row[:128] for row in rows[:128]], [row[132:260] for row in rows[:128]]
     assert left[64][2] == 0 and left[64][125] == 255 and left[2][64] == left[125][64], left[64]
     assert right[2][64] == 0 and right[125][64] == 255 and right[64][2] == right[64][125], right[64]
+    rows = read("faint.png") # a row of 10 times the noise beside a star of 500 times
+    assert all(80 < rows[36][x] < 160 for x in (20, 152)) and rows[68][68] == rows[68][200] == 255, rows[36]
     rows = read("series.png") # a lane of 48 pixels for each channel, drawn through
     assert len(rows[0]) == 388, len(rows[0])
     for lane, up in ((0, True), (1, False)):

@@ -24,11 +24,12 @@ grep -qE '^1,1	[ab]/[0-9]	label=[ab]$' train.txt || fail "lines: $(cat train.txt
 sed -i 's,path: pictures,path: sounds,; s/image: {kind.*/image: {kind: audio, rate: 8000, seconds: 1, n_mels: 32}/; /augment:/d' c.yaml
 "$dtrain" data show c.yaml sounds.png --n 4 >sounds.txt 2>err.txt || fail "$(cat err.txt)"
 py check_pictures
-# -- bands side by side, series as lines
+# -- bands side by side, stretched by asinh, series as lines
 py make_bands
 sed 's,path: sounds,path: bands,; s/image: {kind.*/image: {kind: image, channels: 2, dtype: f32, size: [16, 16]}/' c.yaml >bands.yaml
 sed 's,path: sounds,path: series,; s/image: {kind.*/image: {kind: audio, rate: 50, seconds: 1.28, channels: 2, features: waveform}/; s/model: .*/model: {name: cnn1d}/' c.yaml >series.yaml
-for name in bands series; do
+sed 's,path: bands,path: faint,' bands.yaml >faint.yaml
+for name in bands faint series; do
     "$dtrain" data show $name.yaml $name.png --n 1 data.split.val=0 train.global_batch=2 >out.txt 2>err.txt || fail "$name: $(cat err.txt)"
 done
 py check_bands
