@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -11,19 +12,19 @@
 static bool is_secret(const char *text, size_t n) {
     static const char *const PARTS[] = {"sig",  "token", "key", "auth", "secret", // parts of names, anywhere, any case
                                         "pass", "cred",  "pwd", "jwt",  "session"};
-    char name[64];
+    char *name = dt_xcalloc(n + 1, 1);
     size_t k = 0;
-    for (size_t i = 0; i < n && k < 63; i++) { // longer names are cut: parts at their end are missed
+    for (size_t i = 0; i < n; i++) {
         unsigned c = (unsigned char)text[i];
         if (c == '%' && i + 2 < n && isxdigit((unsigned char)text[i + 1]) && isxdigit((unsigned char)text[i + 2])) {
             sscanf(text + i + 1, "%2x", &c); // %41 is A
             i += 2;
         }
-        name[k++] = (char)c;
+        name[k++] = c ? (char)c : '?'; // a 0 would end it
     }
-    name[k] = '\0';
     bool secret = strcasecmp(name, "code") == 0 || strcasecmp(name, "pw") == 0; // short names: whole
     for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) secret = secret || strcasestr(name, PARTS[i]);
+    free(name);
     return secret;
 }
 

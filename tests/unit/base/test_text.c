@@ -233,6 +233,8 @@ TEST(a_url_with_a_secret_is_refused_unprinted) {
         "http://host/set.tar?a=1;sig=hush",
         "http://host/set.tar;jsessionid=hush",
         "http://host/set.tar#access_token=hush",
+        "http://host/set.tar?a-parameter-whose-name-is-of-more-than-sixty-three-bytes-in-front-of-its-token=hush",
+        "http://host/set.tar?%00token=hush",
         "http://host/set.tar?code=hush",
         "http://host/set.tar?Code=hush",
         "http://host/set.tar?pwd=hush",
