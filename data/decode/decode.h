@@ -29,7 +29,7 @@ typedef struct dt_image {
     double least, greatest;
     // An image in rows: data and real are NULL, and the next of `height` rows is written to `row` (NULL: no more are
     // wanted, the rest of the file is checked). It lives as long as the file's bytes and until the next decode. dt_resize
-    // reads it once.
+    // reads it once; least and greatest are set then, where this struct was decoded to.
     dt_status (*next)(void *state, uint8_t *row);
     void *state;
 } dt_image;

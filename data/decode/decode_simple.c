@@ -155,20 +155,6 @@ static uint32_t round16(const uint8_t *p) {
     return (v * 255u + 32767u) / 65535u;
 }
 
-// RGBA of 16 bits.
-static void convert_wide(const uint8_t *src, size_t n, dt_image *out) {
-    uint16_t v, least = UINT16_MAX, greatest = 0;
-    for (size_t i = 0; i < n; i++, src += 8) {
-        dt_put_pixel(out->data, (int64_t)i, out->channels, round16(src), round16(src + 2), round16(src + 4));
-        for (int c = 0; c < 3; c++) {
-            memcpy(&v, src + 2 * c, sizeof v);
-            least = v < least ? v : least;
-            greatest = v > greatest ? v : greatest;
-        }
-    }
-    dt_image_note_levels(out, least, greatest, (greatest - least) / 257); // 65535 / 255
-}
-
 typedef struct deep {
     const uint16_t *rgba;
     size_t n;
@@ -203,6 +189,8 @@ typedef struct png_state {
     int width, channels;
     size_t n_row; // bytes that the library makes of a row
     dt_buffer row;
+    dt_image *out;            // the caller's
+    uint16_t least, greatest; // of 16 bits
 } png_state;
 
 // How the library writes pixels, and what is to be made of them.
@@ -216,12 +204,25 @@ static int png_choose_format(png_state *s, const struct spng_ihdr *h, int channe
     return s->wide ? SPNG_FMT_RGBA16 : grey ? SPNG_FMT_G8 : SPNG_FMT_RGB8;
 }
 
+// RGBA of 16 bits. to NULL: it is looked at alone.
+static void convert_wide(png_state *s, const uint8_t *src, size_t n, uint8_t *to) {
+    for (size_t i = 0; i < n; i++, src += 8) {
+        if (to) dt_put_pixel(to, (int64_t)i, s->channels, round16(src), round16(src + 2), round16(src + 4));
+        for (int c = 0; c < 3; c++) {
+            uint16_t v;
+            memcpy(&v, src + 2 * c, sizeof v);
+            s->least = v < s->least ? v : s->least;
+            s->greatest = v > s->greatest ? v : s->greatest;
+        }
+    }
+}
+
 // n pixels in one of the library's formats that is not the wanted one.
-static void png_convert(const png_state *s, const uint8_t *pixels, size_t n, dt_image *out) {
+static void png_convert(png_state *s, const uint8_t *pixels, size_t n, uint8_t *to) {
     if (s->wide)
-        convert_wide(pixels, n, out);
+        convert_wide(s, pixels, n, to);
     else
-        for (size_t i = 0; i < n; i++) out->data[i] = dt_luma(pixels[3 * i], pixels[3 * i + 1], pixels[3 * i + 2]);
+        for (size_t i = 0; i < n; i++) to[i] = dt_luma(pixels[3 * i], pixels[3 * i + 1], pixels[3 * i + 2]);
 }
 
 static void png_close(png_state *s) {
@@ -232,6 +233,7 @@ static void png_close(png_state *s) {
 static dt_status png_finish(png_state *s) {
     const int code = spng_decode_chunks(s->png); // to the end: the last chunk's checksum
     png_close(s);
+    dt_image_note_levels(s->out, s->least, s->greatest, (s->greatest - s->least) / 257); // 65535 / 255
     return code ? png_fail(code) : DT_OK;
 }
 
@@ -242,10 +244,13 @@ static dt_status png_next_row(void *state, uint8_t *to) {
     if (to) {
         code = spng_decode_row(s->png, row, s->n_row);
         if (code && code != SPNG_EOI) return png_fail(code);
-        if (row != to) png_convert(s, row, (size_t)s->width, &(dt_image){.data = to, .channels = s->channels});
+        if (row != to) png_convert(s, row, (size_t)s->width, to);
         return DT_OK;
     }
-    while (!code) code = spng_decode_row(s->png, row, s->n_row); // the rows below, and their checksum
+    while (!code) { // the rows below, and their checksum
+        code = spng_decode_row(s->png, row, s->n_row);
+        if (s->wide) convert_wide(s, row, (size_t)s->width, NULL);
+    }
     return code == SPNG_EOI ? png_finish(s) : png_fail(code);
 }
 
@@ -257,7 +262,7 @@ static dt_status read_pixels(png_state *s, int format, const dt_image_sink *sink
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     const int code = spng_decode_image(s->png, pixels, n_bytes, format, 0);
     if (code) return png_fail(code);
-    if (!direct) png_convert(s, pixels, n_pixels, out);
+    if (!direct) png_convert(s, pixels, n_pixels, out->data);
     return png_finish(s);
 }
 
@@ -274,6 +279,7 @@ static dt_status png_decode(void *state, dt_span bytes, const dt_image_sink *sin
     png_state *s = state;
     struct spng_ihdr h;
     png_close(s); // of rows that nobody read to the end
+    s->out = out, s->least = UINT16_MAX, s->greatest = 0;
     s->png = spng_ctx_new(0);
     if (!s->png) return dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
     spng_set_image_limits(s->png, DT_MAX_ROWS_PIXELS, DT_MAX_ROWS_PIXELS);

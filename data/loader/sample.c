@@ -134,7 +134,6 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     dt_image_want want = want_of(v, &p);
     dt_image image;
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
-    if (image.greatest > image.least) sample_warn_of_bytes(d, v, &image);
     to->real = image.real ? real : NULL;
     // the decoder wrote to the slot: the size is the field's
     bool is_there = to->real ? image.real == real : image.data == to->data;
@@ -146,6 +145,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
                        dt_augment_mirrors(v->f->augment, v->key);
         DT_TRY(sample_resize(w, &image, to));
     }
+    if (image.greatest > image.least) sample_warn_of_bytes(d, v, &image); // of an image in rows known now
     if (to->real) to->data = NULL;
     lap(&w->decode_ns, "decode", t);
     return DT_OK;

@@ -456,7 +456,7 @@ static void transform_image_warn_of_bytes(const dt_transform_record *r, int i, c
 
 static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int i,
                            const char *kind, bool is_first) {
-    dt_image m;
+    dt_image m, whole;
     dt_media_info info;
     bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
     int channels = known && info.channels == 1 ? 1 : 3; // grey stays grey
@@ -464,9 +464,8 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     // in rows only what shrink reads
     const bool shrinks = known && t->o->resize > 0 && fmin(info.width, info.height) > t->o->resize;
     const dt_image_want want = {.channels = channels, .rows_above = shrinks ? DT_MAX_PIXELS : 0};
-    DT_TRY(dt_decode_image_part(s->decoder, r->member[i].bytes, &want, &m));
-    uint8_t *as_decoded = m.data; // tells whether shrink has made new pixels
-    const dt_image whole = m;
+    DT_TRY(dt_decode_image_part(s->decoder, r->member[i].bytes, &want, &whole));
+    m = whole;
     DT_TRY(shrink(t, s, &m));
     s->decode_s += dt_clock_s() - begin_s;
     if (is_first) { // columns describe the first image of a record
@@ -475,7 +474,7 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
         transform_add_number(r, "channels", channels);
         if (t->o->quality) DT_TRY(transform_image_add_quality(s, r, &m));
     }
-    if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
+    if (m.data == whole.data && same_kind(t, kind)) return DT_OK; // nothing to change
     // least and greatest: of arrays of numbers (FITS, NPY)
     if (whole.greatest > whole.least) transform_image_warn_of_bytes(r, i, &whole);
     const char *new_kind;
