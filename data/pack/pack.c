@@ -465,6 +465,11 @@ static void pack_log_names(const packing *p) {
         dt_info("columns from file names: %s", columns);
     else if (r->n_classes)
         dt_info("classes from folders: column label, %d classes", r->n_classes), pack_log_classes_in_names(r);
+    else if (r->table.n_columns == 0 && r->n == 1 && dt_text_ends(r->items->name, ".csv|.tsv"))
+        dt_info(
+            "%s is one record, a series; to make records of its rows, name the column of their label: --rows COLUMN, "
+            "or --rows - where there is none",
+            r->items->name);
     else if (r->table.n_columns == 0)
         dt_info("no file lies in a folder of a class, so records have no label; add columns with --pattern or --join");
 }

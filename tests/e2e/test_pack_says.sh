@@ -116,6 +116,8 @@ mkdir series && for i in 1 2 3; do printf 'x,y\n1,2\n3,%s\n' $i >series/$i.csv; 
 printf 'id,age\n1,30\n2,40\n3,50\n' >series/ages.csv
 expect 0 "packed 3 records" "$dtrain" pack series series.tar --join ./series/../series/ages.csv --join-on id
 expect 0 "packed 4 records" "$dtrain" pack series four.tar
+expect 0 "1.csv is one record, a series; to make records of its rows, name the column of their label: --rows COLUMN, or --rows -" \
+    "$dtrain" pack series/1.csv one1.tar
 mkdir kaggle && printf 'x,y\n1,2\n' | tee kaggle/train.csv >kaggle/test.csv
 expect 2 ".csv OUT --rows COLUMN\` makes its rows records" "$dtrain" pack kaggle rows.tar
 cp series/1.csv kaggle/walk.csv
