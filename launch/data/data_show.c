@@ -438,7 +438,8 @@ static dt_status data_show_run(const dt_cli_words *w) {
 const dt_cli_command dt_cli_data_show = {
     .options = options,
     .text = "Draws the first training samples as the network gets them: augmented, resized and mixed, audio as "
-            "spectrograms, series as lines, bands side by side, classes and numbers below. Prints a line per sample: "
+            "spectrograms, series as lines, bands side by side (floats by asinh), classes and numbers below. Prints a "
+            "line per sample: "
             "row and column, records, class.\n\n"
             "  dtrain data show configs/photos.yaml batch.png\n"
             "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n"
