@@ -186,7 +186,7 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0)) return; // NAN: no step yet
     put_label(s, "time of a step");
-    watch_put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
+    watch_put(s, " %*.4g ms ", VALUE - 3, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         // shares of a whole step
         watch_put(s, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
@@ -323,7 +323,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
     draw_series(s, "", "loss", "34", r->numbers[DT_RUN_LOSS].newest, &r->numbers[DT_RUN_LOSS]);
     for (int i = 0; i < r->n_metrics && n < MOST_METRICS; i++) {
         const dt_run_metric *m = &r->metrics[i];
-        if (strcmp(m->split, val) != 0 || (strchr(m->name, '.') && r->n_metrics > 24)) continue;
+        if (strcmp(m->split, val) != 0 || dt_run_is_detail(r, m->name)) continue;
         draw_series(s, val, m->name, "33", m->series.newest, &m->series);
         n++;
     }

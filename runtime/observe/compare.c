@@ -191,7 +191,7 @@ static void find_metrics(comparison *c) {
             const dt_run_metric *m = &c->runs[r]->metrics[i];
             int k = first;
             while (k < c->n_metrics && strcmp(c->metrics[k], m->name) != 0) k++;
-            if (k < c->n_metrics || k == MOST_METRICS || dt_report_is_detail(c->runs[r], m->name)) continue;
+            if (k < c->n_metrics || k == MOST_METRICS || dt_run_is_detail(c->runs[r], m->name)) continue;
             c->metrics[c->n_metrics++] = m->name;
         }
 }

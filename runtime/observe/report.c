@@ -126,15 +126,6 @@ double dt_report_samples_per_s(const dt_run_log *r) {
     return r->n_steps > 1 ? each * (double)(r->n_steps - 1) / r->phase_s[DT_RUN_STEP_S] : NAN;
 }
 
-bool dt_report_is_detail(const dt_run_log *r, const char *name) {
-    const char *dot = strchr(name, '.');
-    char *whole = dot ? dt_xprintf("%.*s", (int)(dot - name), name) : NULL;
-    bool is_detail = strcmp(name, "samples") == 0;
-    for (int i = 0; whole && i < r->n_metrics; i++) is_detail |= strcmp(r->metrics[i].name, whole) == 0;
-    free(whole);
-    return is_detail;
-}
-
 dt_config *dt_report_config(const dt_run_log *r, char **text) {
     char *path = dt_xprintf("%s/config.yaml", r->dir);
     dt_config *c = NULL;
@@ -210,7 +201,7 @@ static int report_find_columns(const dt_run_log *r, const json_t *lines, const c
         json_object_foreach(json_array_get(lines, i), name, value) {
             int k = 0;
             while (k < n && strcmp(columns[k], name) != 0) k++;
-            const bool wanted = dt_run_is_metric(name, value) && !dt_report_is_detail(r, name);
+            const bool wanted = dt_run_is_metric(name, value) && !dt_run_is_detail(r, name);
             if (k == n && n < MOST_COLUMNS && wanted) columns[n++] = name;
         }
     }
@@ -292,7 +283,7 @@ static void report_write_curves(FILE *out, const dt_run_log *r) {
     for (int i = 0, n = 0; i < r->n_metrics && n < MOST_CHARTS; i++) {
         const dt_run_metric *m = &r->metrics[i];
         if (strcmp(m->split, dt_split_name(DT_SPLIT_VAL)) != 0 || strcmp(m->name, "loss") == 0 ||
-            dt_report_is_detail(r, m->name))
+            dt_run_is_detail(r, m->name))
             continue;
         dt_chart c = {.title = m->name, .x = "step", .x_to = (double)r->step};
         dt_chart_add_series(&c, "validation", &m->series, 1);

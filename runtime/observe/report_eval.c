@@ -161,7 +161,7 @@ static void write_intervals(FILE *out, const dt_run_log *r, json_t *record, cons
     json_object_foreach(record, name, value) {
         if (n == MOST_MEASURED || !dt_run_is_metric(name, value)) continue;
         if (skip && (strncmp(name, field, skip - 1) != 0 || name[skip - 1] != '.')) continue;
-        if (dt_report_is_detail(r, name + skip)) continue;
+        if (dt_run_is_detail(r, name + skip)) continue;
         write_whiskers(out, values, name + skip, json_number_value(value));
         n++;
     }

@@ -21,8 +21,6 @@ void dt_report_cell(FILE *out, double value); // <td>, empty if the value is not
 void dt_report_state(FILE *out, const dt_run_log *r);
 double dt_report_wall_s(const dt_run_log *r);        // since the first start, with pauses between attempts
 double dt_report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
-// Whether a metric is of a single class, such as "recall.cat" beside "recall": the tables leave those out.
-bool dt_report_is_detail(const dt_run_log *r, const char *name);
 // The run's config, or NULL where this version cannot read it; *text: config.yaml as it is, heap, or NULL.
 dt_config *dt_report_config(const dt_run_log *r, char **text);
 dt_status dt_report_save(char *text, size_t n, const char *path); // frees text

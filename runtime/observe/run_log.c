@@ -399,6 +399,15 @@ bool dt_run_is_metric(const char *name, const json_t *value) {
     return json_is_number(value) && strcmp(name, "step") != 0 && strcmp(name, "time") != 0;
 }
 
+bool dt_run_is_detail(const dt_run_log *r, const char *name) {
+    const char *dot = strchr(name, '.');
+    char *whole = dot ? dt_xprintf("%.*s", (int)(dot - name), name) : NULL;
+    bool is_detail = strcmp(name, "samples") == 0;
+    for (int i = 0; whole && i < r->n_metrics; i++) is_detail |= strcmp(r->metrics[i].name, whole) == 0;
+    free(whole);
+    return is_detail;
+}
+
 json_t *dt_run_log_eval(const dt_run_log *r, const char *split) {
     for (int i = 0; i < r->n_evals; i++)
         if (strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) == 0) return r->evals[i];

@@ -95,6 +95,9 @@ void dt_run_log_close(dt_run_log *r);
 
 // Whether a member of a record of an evaluation is one of its metrics.
 bool dt_run_is_metric(const char *name, const json_t *value);
+// Whether a metric is of a single class, such as "recall.cat" beside "recall", or a count of samples: tables and screens
+// leave those out.
+bool dt_run_is_detail(const dt_run_log *r, const char *name);
 // The newest record of an evaluation of this split, or NULL.
 json_t *dt_run_log_eval(const dt_run_log *r, const char *split);
 const dt_run_metric *dt_run_log_metric(const dt_run_log *r, const char *split, const char *name);

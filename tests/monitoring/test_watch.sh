@@ -5,6 +5,7 @@
 command -v "$python" >/dev/null || { echo "skipped: no python3"; exit 77; }
 
 py write_run runs/photos 400 photos cat 100 1 0.001 ''
+sed -i '/"eval"/s/"accuracy":/"accuracy.cat":0.5,&/' runs/photos/metrics.jsonl
 echo '{"kind":"slow_rank","step":400,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/photos/metrics.jsonl
 echo '{"kind":"ranks","step":400,"imbalance":1.6,"slowest":1,"data_s":[0.001,0.001],"compute_s":[0.003,0.015],"rss_bytes":[3e8,4e8]}' >>runs/photos/metrics.jsonl
 "$dtrain" watch runs/photos >plain.txt
@@ -12,6 +13,8 @@ for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accura
     'rank 3 on n7 is slow: 1.9 times' '2  ▂█  slowest 1, 1.60 times the mean'; do
     grep -qF -- "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
 done
+! grep -q 'accuracy\.cat' plain.txt || fail "a class by itself: $(cat plain.txt)"
+[ "$(grep -oE '^(loss|time of a step) +[0-9.]+( ms)?' plain.txt | awk '{ print length }' | uniq | wc -l)" = 1 ] || fail "numbers end in two columns: $(cat plain.txt)"
 ! grep -q $'\x1b' plain.txt || fail "a pipe gets colours"
 py write_run runs/old 400 old cat 100
 sed 's/"step":400/"step":200/;$a{"kind":"ranks","step":400,"imbalance":1.1}' <<<'{"kind":"slow_rank","step":400,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/old/metrics.jsonl
