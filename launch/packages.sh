@@ -25,7 +25,7 @@ fi
 
 mapfile -t packages < <(names apt)
 if [ "${1:-}" = "--tests" ]; then
-    packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client iproute2 procps
+    packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client libnss-extrausers iproute2 procps
                buildah debootstrap mmdebstrap mpich libmpich-dev shellcheck yamllint prometheus curl openssl ccache chromium lintian)
 fi
 

@@ -16,6 +16,8 @@ import time
 
 import yaml
 
+OPENSHIFT = 1000690000
+
 
 def sh(*words, **more):
     return subprocess.run(words, check=True, **more)
@@ -86,9 +88,10 @@ class Pod:
 
 
 def user(spec):
+    """The manifest's, else one as OpenShift chooses."""
     c = spec["securityContext"]
-    assert c["runAsNonRoot"] and c["runAsUser"] != 0
-    return f"{c['runAsUser']}:{c['runAsGroup']}"
+    assert c["runAsNonRoot"] and c.get("runAsUser") != 0
+    return f"{c.get('runAsUser', OPENSHIFT)}:{c.get('runAsGroup', 0)}"
 
 
 class Cluster:
@@ -119,7 +122,7 @@ class Cluster:
                     f.write(text)
         for name in self.claims:
             os.makedirs(f"{self.work}/claims/{name}", exist_ok=True)
-            os.chown(f"{self.work}/claims/{name}", 0, self.launcher.spec["securityContext"]["fsGroup"])
+            os.chown(f"{self.work}/claims/{name}", 0, self.launcher.spec["securityContext"].get("fsGroup", OPENSHIFT))
             os.chmod(f"{self.work}/claims/{name}", 0o2775)
         os.makedirs(f"{self.work}/ssh")
         key = f"{self.work}/ssh/id_rsa"
@@ -231,6 +234,10 @@ def mount_volumes(pod, root):
     for path in ["/proc", "/dev", "/sys"] + [b[1] for b in binds]:
         os.makedirs(root + path, exist_ok=True)
     sh("cp", f"{work}/hosts", root + "/etc/hosts")
+    with open(root + "/etc/passwd", "r+") as f:
+        if "runAsUser" not in pod["spec"]["securityContext"]:  # CRI-O's entry, with which sshd starts no program
+            f.seek(0, os.SEEK_END)
+            f.write(f"{OPENSHIFT}:x:{OPENSHIFT}:0:{OPENSHIFT} user:/data:/sbin/nologin\n")
     if container["securityContext"]["readOnlyRootFilesystem"]:
         sh("mount", "-o", "remount,ro", root)
     sh("mount", "-t", "proc", "proc", root + "/proc")
@@ -261,8 +268,8 @@ def enter(path):
     uid, gid = user(pod["spec"]).split(":")
     security = container["securityContext"]
     assert security["capabilities"]["drop"] == ["ALL"] and not security["allowPrivilegeEscalation"]
-    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/opt/mpiuser",
-           "HOSTNAME": pod["name"], "K_MPI_JOB_ROLE": pod["role"]}
+    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+           "HOME": "/opt/mpiuser" if uid == "1000" else "/", "HOSTNAME": pod["name"], "K_MPI_JOB_ROLE": pod["role"]}
     if pod["role"] == "launcher":
         env.update({"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
                     "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"})
@@ -270,8 +277,9 @@ def enter(path):
     os.chroot(root)
     os.chdir(container["workingDir"])
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    command = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs", "--bounding-set=-all",
-               "--inh-caps=-all", *container["command"], *container.get("args", [])]
+    group = pod["spec"]["securityContext"].get("fsGroup", OPENSHIFT)
+    command = ["setpriv", f"--reuid={uid}", f"--regid={gid}", f"--groups={group}", "--no-new-privs",
+               "--bounding-set=-all", "--inh-caps=-all", *container["command"], *container.get("args", [])]
     os.execvpe(command[0], command, env)
 
 

@@ -46,6 +46,8 @@ mkdir -p "$work/data"
 chown 1000:1000 "$work/data"
 cp -r "$SOURCE/configs" "$work/data/"
 [ "$(inside id -u)" = 1000 ] || fail "not user 1000 inside"
+as_other() { b run --user 1000690000:0 --workingdir /data --volume "$work/data:/data" "$image" -- dtrain-user "$@"; } # as OpenShift does
+[ "$(as_other id -un)" = mpiuser ] || fail "a user id that a platform chose has no name inside"
 inside dtrain synth biometric datasets/biometric-raw >"$work/log" 2>&1 || fail "synth inside"
 inside dtrain pack datasets/biometric-raw datasets/biometric.lmdb >"$work/log" 2>&1 || fail "pack inside"
 inside mpirun --oversubscribe --bind-to none -np 2 dtrain configs/fusion.yaml ${STEPS:+train.max_steps=$STEPS} >"$work/out" 2>"$work/log" ||

@@ -19,6 +19,9 @@ def check_job(work):
     assert pod("with")["priorityClassName"] and pod("with")["tolerations"] and pod("with")["imagePullSecrets"]
     assert pod("with")["containers"][0]["image"] == 'a: "b'
     for role in ("Launcher", "Worker"):
+        security = pod("with", role)["securityContext"]
+        assert security["runAsNonRoot"] and not {"runAsUser", "runAsGroup", "fsGroup"} & set(security), security
+        assert pod("with", role)["containers"][0]["command"] == ["dtrain-user"] + pod("gpu", role)["containers"][0]["command"]
         assert all(v["emptyDir"]["sizeLimit"] for v in pod("cpu", role)["volumes"] if "emptyDir" in v)
     args = pod("cpu", "Launcher")["containers"][0]["args"]
     assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME)', "-x", "NCCL_DEBUG=WARN", "dtrain"], args

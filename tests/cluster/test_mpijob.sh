@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The manifests of k8s/ and of dtrain launch k8s: against the schemas of MPIJob and of Kubernetes; then played for real:
 # launcher and workers as containers with sshd, user 1000 and a read-only root, hostfile and keys as the operator makes
-# them. A killed, a drained and an evicted worker and a drained launcher: the ranks start again, and the run ends with the
-# undisturbed bits.
+# them. A killed, a drained and an evicted worker and a drained launcher, of a user that OpenShift chose: the ranks start
+# again, and the run ends with the undisturbed bits.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 PATH+=:/usr/sbin
@@ -77,8 +77,11 @@ mkdir -p "$layer"/{usr/local/bin,opt/mpiuser,etc/ssh/ssh_config.d}
 cp -L "$DTRAIN" "$BUILD/dtrain_mpi.so" "$layer/opt/"
 for library in $(ldd "$DTRAIN" "$BUILD/dtrain_mpi.so" | sed -n "s#.*=> \($BUILD[^ ]*\).*#\1#p"); do cp -L "$library" "$layer/opt/"; done
 ln -s /opt/dtrain "$layer/usr/local/bin/dtrain"
-cp "$SOURCE"/launch/docker/dtrain-{stop,launch} "$layer/usr/local/bin/"
+cp "$SOURCE"/launch/docker/dtrain-{stop,launch,user} "$layer/usr/local/bin/"
 cp "$SOURCE/launch/docker/sshd_config" "$layer/opt/mpiuser/.sshd_config"
+mkdir -p "$layer/var/lib/extrausers"
+ln -s /tmp/passwd "$layer/var/lib/extrausers/passwd"
+sed 's/^passwd:.*/passwd: extrausers files/' /etc/nsswitch.conf >"$layer/etc/nsswitch.conf"
 (grep -v '^mpiuser:\|^[^:]*:[^:]*:1000:' /etc/passwd; echo 'mpiuser:x:1000:1000::/opt/mpiuser:/bin/bash') >"$layer/etc/passwd"
 sed -n '/CONF$/,/^CONF/p' "$SOURCE/launch/docker/setup.sh" | sed '1d;$d' >"$layer/etc/ssh/ssh_config.d/dtrain.conf"
 grep -q 2222 "$layer/etc/ssh/ssh_config.d/dtrain.conf" || fail "no configuration of ssh in launch/docker/setup.sh"
@@ -128,6 +131,13 @@ want=$(weights calm)
 echo "two workers with sshd, user 1000, read-only root: trained"
 
 env=(--env DTRAIN_FAILPOINT=step:6:stop --env "JOB=$work")
+as=1000690000
+if ldconfig -p | grep libnss_extrausers >/dev/null; then
+    env+=(--with openshift)
+else
+    as=1000
+    echo "a user that OpenShift chose: left out, no libnss-extrausers"
+fi
 play disturbed
 wait_until asleep 1
 ask kill-small-worker-1 is_lost
@@ -147,8 +157,9 @@ kill -CONT "${stopped[@]}"
 finish disturbed
 [ "$(grep -c 'by SIGUSR1; saved' "$work/disturbed/log")" -ge 2 ] || { cat "$work/disturbed/log" >&2; fail "a deleted pod did not save"; }
 grep -q 'resuming at step' "$work/disturbed/log" || fail "nothing was resumed"
+[ "$(stat -c %u "$work/disturbed/claims/dtrain-runs/small/log")" = $as ] || fail "the run is not of user $as"
 [ "$(weights disturbed)" = "$want" ] || fail "other weights after lost and deleted pods"
-echo "a worker killed, one evicted, launcher and worker deleted: resumed to the same bits"
+echo "user $as: a worker killed, one evicted, launcher and worker deleted: resumed to the same bits"
 
 # a config that pods refuse: the launcher that is made anew does not start the ranks again
 env=()
