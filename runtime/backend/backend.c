@@ -128,6 +128,8 @@ static dt_status load_cuda(const dt_cuda_module **out) {
                        "device.kind: cuda: %s: install the driver, in a container start it with "
                        "GPUs (--gpus all), or use device.kind=cpu",
                        no_driver);
+    for (int i = 0; i < 2; i++) // where they are loaded the module takes these, and no others
+        (void)dt_wheel_library((const char *const[]){"cu*/lib/libcublasLt.so.*", "cudnn/lib/libcudnn.so.*"}[i]);
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL); // LOCAL: symbols of CUDA libraries must not leak
     if (!module)
         return dt_fail(DT_E_USAGE,

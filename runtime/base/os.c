@@ -2,7 +2,9 @@
 
 #include "base/os.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
@@ -371,4 +373,15 @@ dt_status dt_module_find(const char *name, char *path, size_t cap) {
     }
     path[0] = 0;
     return DT_OK; // an empty path: not found; callers word the error
+}
+
+void *dt_wheel_library(const char *pattern) {
+    char dir[PATH_MAX];
+    glob_t found;
+    if (dt_module_exe_dir(dir, sizeof dir) != DT_OK) return NULL;
+    char *path = dt_xprintf("%s/../lib/python3*/site-packages/nvidia/%s", dir, pattern);
+    void *library = glob(path, 0, NULL, &found) == 0 ? dlopen(found.gl_pathv[0], RTLD_NOW | RTLD_LOCAL) : NULL;
+    globfree(&found);
+    free(path);
+    return library;
 }

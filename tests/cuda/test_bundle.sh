@@ -33,3 +33,15 @@ find . -name '*.so*' ! -name dtrain_cuda.so | none "lib\(cud\|cublas\|nccl\|nv\)
 paths() { readelf -d "$@" 2>/dev/null | sed -n 's/.*R.*PATH.*\[\(.*\)\]/\1/p' | tr : '\n'; }
 # of the bundle itself, or such as every machine may have
 paths dtrain dtrain_*.so | none -v '^\$ORIGIN\(/lib\|/../lib/dtrain\)\?$\|^/usr/local/cuda/lib64$\|^/usr/lib/'
+# in a Python environment the libraries of NVIDIA's wheels are opened before the module
+if [ -e "$BUILD/fake/dtrain_cuda.so" ] && command -v cc >/dev/null; then
+    env=$tmp/env nvidia=$tmp/env/lib/python3.99/site-packages/nvidia
+    mkdir -p "$env"/{bin,lib/dtrain} "$nvidia"/{cudnn,cu13}/lib
+    cp ./dtrain "$env/bin/"
+    cp lib/* "$BUILD/fake/dtrain_cuda.so" "$env/lib/dtrain/"
+    for library in cudnn/lib/libcudnn.so.9 cu13/lib/libcublasLt.so.13; do cc -shared -xc /dev/null -o "$nvidia/$library"; done
+    LD_DEBUG=files LD_LIBRARY_PATH=$BUILD/fake "$env/bin/dtrain" info 2>&1 | sed -n 's/.*calling init: //p' >"$tmp/opened"
+    for name in libcudnn.so.9 libcublasLt.so.13 dtrain_cuda.so; do sed -n "/${name%%.*}/=" "$tmp/opened"; done >"$tmp/order"
+    [ "$(wc -l <"$tmp/order")" = 3 ] && [ "$(sort -n "$tmp/order" | tail -n 1)" = "$(tail -n 1 "$tmp/order")" ] ||
+        { echo "not opened, or behind the module:"; cat "$tmp/opened"; exit 1; }
+fi

@@ -5,6 +5,7 @@
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/nccl_api.h"
 #include "base/log.h"
+#include "base/os.h"
 
 #include <dlfcn.h>
 #include <nccl.h>
@@ -33,7 +34,9 @@ static bool load_library(void) {
     static bool tried, loaded; // once per process
     if (tried) return loaded;
     tried = true;
-    void *so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL); // LOCAL: PyTorch's own NCCL in the process must not clash
+    void *so = dt_wheel_library("nccl/lib/libnccl.so.2");
+    // LOCAL: PyTorch's own NCCL in the process must not clash
+    if (!so) so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     const char *missing = NULL;
     if (!so) {
         dt_log(DT_LOG_DEBUG, "no NCCL: %s", dlerror());
