@@ -67,7 +67,7 @@ dt_eval_class dt_eval_class_of(const dt_eval_table *t, int64_t i) {
 
 bool dt_eval_keeps_logits(const dt_metric_choice *m, int k, const dt_target *t, bool report) {
     return t->field->n_classes == 0 || m->wanted[k][DT_METRIC_roc_auc] || m->wanted[k][DT_METRIC_pr_auc] ||
-           (report && dt_target_n_out(t) <= DT_EVAL_MOST_CLASSES); // curves
+           (report && dt_target_n_out(t) <= DT_EVAL_MOST_CURVES);
 }
 
 size_t dt_eval_sample_bytes(const dt_metric_choice *m, const dt_targets *targets, const dt_graph *g, bool report) {

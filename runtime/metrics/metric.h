@@ -171,7 +171,8 @@ typedef struct dt_eval_column {
 // Adds the column's value for the next sample; NULL: the sample has none.
 void dt_eval_column_add(dt_eval_column *c, const char *value);
 void dt_eval_column_clear(dt_eval_column *c);
-enum { DT_EVAL_MOST_CLASSES = 1000 }; // of metrics and reports with something for each
+// Of metrics and reports with something for each; of a report's curves that no metric asks for.
+enum { DT_EVAL_MOST_CLASSES = 1000, DT_EVAL_MOST_CURVES = 100 };
 // All metrics wanted, in the order of metrics.def. Of no sample they are NaN.
 void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out);
 // The values of all metrics wanted for the samples of each value of the column: "camera": {"left": {"samples": 9,
