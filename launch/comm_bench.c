@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "comm/comm.h"
@@ -42,11 +43,6 @@ typedef struct bench {
     double *pairs;       // this rank's: by host, seconds one way of PAIR_ELEMENTS and of one element
 } bench;
 
-static int comm_bench_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // ---- all-reduce -------------------------------------------------------------------------------------
 typedef dt_status reduce_fn(dt_comm *c, float *data, int64_t n);
 
@@ -69,7 +65,7 @@ static dt_status time_reduce(const bench *b, reduce_fn *reduce, int64_t n, doubl
         turns = turns < LEAST ? LEAST : turns > MOST ? MOST : turns;
         DT_TRY(c->broadcast_bytes(c, &turns, sizeof turns, 0)); // rank 0's: every rank must make as many calls
     }
-    qsort(times, (size_t)turns, sizeof *times, comm_bench_compare); // all ranks have as many; times[-1] is not written
+    qsort(times, (size_t)turns, sizeof *times, dt_sort_reals); // all ranks have as many; times[-1] is not written
     // median, as integer nanoseconds: the comm has a maximum of int64_t alone
     int64_t ns = (int64_t)(1e9 * times[turns / 2]);
     DT_TRY(c->all_reduce_max_i64(c, &ns, 1));
@@ -135,7 +131,7 @@ static dt_status to_and_fro(const bench *b, int peer, bool first, int64_t n, dou
         if (!first) DT_TRY(c->send_f32(c, b->data, n, peer));
         if (i >= 0) times[i] = dt_clock_s() - begin;
     }
-    qsort(times, PAIR_TURNS, sizeof *times, comm_bench_compare);
+    qsort(times, PAIR_TURNS, sizeof *times, dt_sort_reals);
     *out = 0.5 * times[PAIR_TURNS / 2]; // one way, median
     return DT_OK;
 }
@@ -161,7 +157,7 @@ typedef struct host_pair {
 } host_pair;
 
 static int slower_first(const void *x, const void *y) { // negated: descending
-    return -comm_bench_compare(&((const host_pair *)x)->seconds, &((const host_pair *)y)->seconds);
+    return -dt_sort_reals(&((const host_pair *)x)->seconds, &((const host_pair *)y)->seconds);
 }
 
 // Both ways at once, as an all-reduce uses a link, it may carry less than to and fro.

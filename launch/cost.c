@@ -7,6 +7,7 @@
 
 #include "base/core.h"
 #include "base/io.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "store/blob.h"
 
@@ -42,11 +43,6 @@ typedef struct row {
 
 // ---- the rate --------------------------------------------------------------------------------------
 
-static int cost_by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The median of the last steps of a run; 0: there are none.
 static double measured_rate(const char *run, int *n_steps) {
     double last[LAST_STEPS];
@@ -64,7 +60,7 @@ static double measured_rate(const char *run, int *n_steps) {
     free(line);
     free(path);
     *n_steps = n < LAST_STEPS ? n : LAST_STEPS;
-    qsort(last, (size_t)*n_steps, sizeof *last, cost_by_value);
+    qsort(last, (size_t)*n_steps, sizeof *last, dt_sort_reals);
     return *n_steps ? last[*n_steps / 2] : 0;
 }
 

@@ -3,6 +3,7 @@
 #include "array.h"
 
 #include "base/bits.h"
+#include "base/sort.h"
 #include "base/stated.h"
 
 #include <math.h>
@@ -22,11 +23,6 @@
 // ---- zscale ------------------------------------------------------------------------------------------
 enum { N_SAMPLES = 1000, MIN_SAMPLES = 5, MAX_ROUNDS = 5 };
 static const double CONTRAST = 0.25, MAX_REJECTED = 0.5, REJECT_SIGMAS = 2.5;
-
-static int array_compare_floats(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
 
 // Every k-th finite value, so that there are N_SAMPLES or, of fewer than two thousand, the first of them.
 static int take_samples(const float *v, size_t n, float *out) {
@@ -108,7 +104,7 @@ static dt_status zscale(const float *v, size_t n, dt_buffer *scratch, double lim
     int taken = take_samples(v, n, samples);
     limits[0] = limits[1] = 0;
     if (taken == 0) return DT_OK;
-    qsort(samples, (size_t)taken, sizeof *samples, array_compare_floats);
+    qsort(samples, (size_t)taken, sizeof *samples, dt_sort_floats);
     zscale_limits(samples, taken, limits);
     return DT_OK;
 }

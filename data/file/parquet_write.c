@@ -49,6 +49,11 @@ static void put_number(dt_buffer *b, int step, int type, uint64_t v) {
     put_varint(b, v << 1); // zigzag of what is not negative
 }
 
+// Fields one after another.
+static void put_numbers(dt_buffer *b, int type, int n, const uint64_t *v) {
+    for (int i = 0; i < n; i++) put_number(b, 1, type, v[i]);
+}
+
 static void put_binary(dt_buffer *b, int step, const char *text) {
     put_head(b, step, T_BINARY);
     put_varint(b, strlen(text));
@@ -127,14 +132,9 @@ static dt_status write_column(dt_parquet_writer *w, column *c) {
     if (!dt_buffer_reserve(&w->packed, cap)) return dt_fail(DT_E_INTERNAL, "no memory for a page of %zu bytes", cap);
     const size_t n_packed = ZSTD_compress(w->packed.data, cap, w->page.data, w->page.n_bytes, LEVEL);
     if (ZSTD_isError(n_packed)) return dt_fail(DT_E_INTERNAL, "zstd: %s", ZSTD_getErrorName(n_packed));
-    put_number(&w->head, 1, T_I32, 0); // PageHeader: a data page
-    put_number(&w->head, 1, T_I32, w->page.n_bytes);
-    put_number(&w->head, 1, T_I32, n_packed);
+    put_numbers(&w->head, T_I32, 3, (uint64_t[]){0, w->page.n_bytes, n_packed}); // PageHeader: a data page
     put_head(&w->head, 2, T_STRUCT);
-    put_number(&w->head, 1, T_I32, c->n);
-    put_number(&w->head, 1, T_I32, PLAIN);
-    put_number(&w->head, 1, T_I32, RLE);
-    put_number(&w->head, 1, T_I32, RLE);
+    put_numbers(&w->head, T_I32, 4, (uint64_t[]){c->n, PLAIN, RLE, RLE});
     put_stop(&w->head);
     put_stop(&w->head);
     DT_TRY(write_bytes(w, w->head.data, w->head.n_bytes));
@@ -148,9 +148,7 @@ static dt_status write_column(dt_parquet_writer *w, column *c) {
     put_list(g, 1, 1, T_BINARY);
     put_binary(g, 0, c->name);
     put_number(g, 1, T_I32, ZSTD);
-    put_number(g, 1, T_I64, c->n);
-    put_number(g, 1, T_I64, w->head.n_bytes + w->page.n_bytes);
-    put_number(g, 1, T_I64, w->at - at);
+    put_numbers(g, T_I64, 3, (uint64_t[]){c->n, w->head.n_bytes + w->page.n_bytes, w->at - at});
     put_number(g, 2, T_I64, at); // data_page_offset
     put_stop(g);
     put_stop(g);
@@ -165,8 +163,7 @@ static dt_status write_group(dt_parquet_writer *w) {
     if (w->n_rows == 0) return DT_OK;
     put_list(&w->groups, 1, w->n_columns, T_STRUCT);
     for (uint32_t i = 0; i < w->n_columns; i++) DT_TRY(write_column(w, &w->columns[i]));
-    put_number(&w->groups, 1, T_I64, w->at - at);
-    put_number(&w->groups, 1, T_I64, w->n_rows);
+    put_numbers(&w->groups, T_I64, 2, (uint64_t[]){w->at - at, w->n_rows});
     put_stop(&w->groups);
     w->n_all += w->n_rows;
     w->n_groups++;

@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/sort.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -46,10 +47,6 @@ static char *skips_name_of(const char *file, const char *record) {
     return dt_xprintf("%s\n%s", file, record); // a newline stands in neither
 }
 
-static int skips_compare_names(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 // Reads the lines of a file. A line that a kill has cut is left out, and so are records that only lack something, as
 // they are never drawn.
 static dt_status read_lines(const char *path, dt_names *listed) {
@@ -74,10 +71,10 @@ static dt_status read_lines(const char *path, dt_names *listed) {
 static void mark_listed(dt_data *d, dt_names *listed) {
     const dt_catalog *c = d->reader->catalog;
     if (listed->n == 0) return; // no name is made for each record
-    qsort(listed->name, listed->n, sizeof *listed->name, skips_compare_names);
+    qsort(listed->name, listed->n, sizeof *listed->name, dt_sort_strings);
     for (uint32_t r = 0; r < c->n_records; r++) {
         char *name = skips_name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
-        if (bsearch(&name, listed->name, listed->n, sizeof name, skips_compare_names)) d->skips.n += mark(&d->skips, r);
+        if (bsearch(&name, listed->name, listed->n, sizeof name, dt_sort_strings)) d->skips.n += mark(&d->skips, r);
         free(name);
     }
 }

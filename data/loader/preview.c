@@ -7,6 +7,7 @@
 #include "data_parts.h"
 
 #include "base/core.h"
+#include "base/sort.h"
 #include "data/decode/encode.h"
 
 #include <math.h>
@@ -35,11 +36,6 @@ bool dt_preview_of(const dt_fields *fields, int field, int least_signal, dt_prev
     return true;
 }
 
-static int preview_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The noise is half the range of the middle 68 %.
 dt_preview_range dt_preview_find_range(const dt_preview *v, int c, int n) {
     if (v->is_u8) return (dt_preview_range){0, 255, 0};
@@ -53,7 +49,7 @@ dt_preview_range dt_preview_find_range(const dt_preview *v, int c, int n) {
             high = fmax(high, here);
             if (i % every == 0) x[n_sorted++] = here;
         }
-    qsort(x, (size_t)n_sorted, sizeof *x, preview_compare);
+    qsort(x, (size_t)n_sorted, sizeof *x, dt_sort_reals);
     const double noise = (x[n_sorted * 84 / 100] - x[n_sorted * 16 / 100]) / 2, middle = x[n_sorted / 2];
     free(x);
     if (v->is_sound || v->is_line || !(noise > 0)) return (dt_preview_range){low, high, 0};

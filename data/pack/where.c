@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "base/core.h"
+#include "base/sort.h"
 #include "data/catalog/select.h"
 
 #include <math.h>
@@ -370,15 +371,10 @@ dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_b
 }
 
 // ---- recordings --------------------------------------------------------------------------------------
-static int quality_by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void add_frames(dt_audio_quality *q, double *power, int64_t n_frames) {
     int64_t silent = 0;
     for (int64_t i = 0; i < n_frames; i++) silent += power[i] < 1e-6; // -60 dB of power
-    qsort(power, (size_t)n_frames, sizeof *power, quality_by_value);
+    qsort(power, (size_t)n_frames, sizeof *power, dt_sort_reals);
     double low = power[n_frames / 10], high = power[(n_frames * 95 - 1) / 100]; // the 95th and the 10th percentile
     q->silence = (double)silent / (double)n_frames;
     q->snr = high > 0 ? decibels(low > 0 ? high / low : HUGE_VAL, 10) : 0;

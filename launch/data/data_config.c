@@ -7,6 +7,7 @@
 // except to find letters and digits.
 
 #include "base/core.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "data/catalog/select.h"
 #include "data/data.h"
@@ -118,14 +119,9 @@ static const char *field_name(plan *p, const char *text) {
     return isalpha((unsigned char)*name) ? name : TEXT("x%s", name);
 }
 
-static int data_config_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Sorts them.
 static double quantile_of(double *v, size_t n, double share) {
-    qsort(v, n, sizeof *v, data_config_compare);
+    qsort(v, n, sizeof *v, dt_sort_reals);
     return n ? v[(size_t)(share * (double)(n - 1) + 0.5)] : 0;
 }
 

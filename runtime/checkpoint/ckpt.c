@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/sort.h"
 #include "base/watch.h"
 #include "store/s3.h"
 
@@ -171,11 +172,6 @@ char *dt_ckpt_step_path(const char *dir, int64_t step) {
     return dt_xprintf("%s/step-%08" PRId64, dir, step);
 }
 
-static int ckpt_dir_by_value(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y); // no overflow, unlike x - y
-}
-
 dt_status dt_ckpt_not_a_link(const char *path, dt_status code) {
     if (!dt_io_is_link(path)) return DT_OK;
     return dt_fail(code,
@@ -203,7 +199,7 @@ int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n) {
     *n = 0;
     for (size_t i = 0; i < n_names; i++)
         if (dt_ckpt_step_of_name(names[i], &steps[*n])) (*n)++;
-    qsort(steps, (size_t)*n, sizeof *steps, ckpt_dir_by_value);
+    qsort(steps, (size_t)*n, sizeof *steps, dt_sort_ints);
     return steps;
 }
 

@@ -22,6 +22,7 @@
 #include "base/core.h"
 #include "base/os.h"
 #include "base/rank_report.h"
+#include "base/sort.h"
 #include "base/thread.h"
 #include "base/trace.h"
 
@@ -79,12 +80,6 @@ struct dt_buckets {
 };
 
 // -- plan ----------------------------------------------------------------------------------------
-
-static int compare_ends(const void *a, const void *b) {
-    // by value: a difference of two int64 may overflow the int result
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
 
 static void close_bucket(dt_buckets *b, int64_t begin, int64_t end) {
     b->buckets[b->n_buckets++] = (bucket){.begin = begin, .end = end, .steps = DT_ALL_REDUCE, .request = {.id = -1}};
@@ -144,7 +139,7 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     int64_t *ends = dt_xcalloc((size_t)o->n_grads + 1, sizeof *ends);
     // gradients may be listed in another order than they lie
     if (o->n_grads > 0) memcpy(ends, o->grad_end, (size_t)o->n_grads * sizeof *ends);
-    qsort(ends, (size_t)o->n_grads, sizeof *ends, compare_ends);
+    qsort(ends, (size_t)o->n_grads, sizeof *ends, dt_sort_ints);
     assert(o->n_grads == 0 || ends[o->n_grads - 1] <= o->n_elements);
     cut_flat(b, o, ends);
     for (int g = 0; g < o->n_grads; g++) {

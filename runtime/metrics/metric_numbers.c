@@ -2,6 +2,7 @@
 
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/sort.h"
 #include "batch/rotation.h"
 #include "metrics/metric.h"
 
@@ -114,12 +115,6 @@ const dt_metric dt_metric_geodesic = {
 
 enum { PAIR_SAMPLES = 4096 }; // pairs: at most 4096 * 4095 / 2 scores, 32 MB
 
-static int metric_verification_compare_floats(const void *a, const void *b) {
-    // ascending; no score is NaN: rows that are not finite never reach the table
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
 // The rank-sum statistic (Mann-Whitney U) over both sorted lists.
 static double area(const float *genuine, int64_t n_genuine, const float *impostor, int64_t n_impostor) {
     // both pointers only move forward: O(genuine + impostor) after sorting
@@ -159,8 +154,8 @@ static double equal_error(const float *genuine, int64_t n_genuine, const float *
 void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor, dt_verification *out) {
     *out = (dt_verification){.auc = NAN, .eer = NAN, .n_genuine = n_genuine, .n_impostor = n_impostor};
     if (n_genuine == 0 || n_impostor == 0) return; // no pair of one kind: NaN
-    qsort(genuine, (size_t)n_genuine, sizeof *genuine, metric_verification_compare_floats);
-    qsort(impostor, (size_t)n_impostor, sizeof *impostor, metric_verification_compare_floats);
+    qsort(genuine, (size_t)n_genuine, sizeof *genuine, dt_sort_floats);
+    qsort(impostor, (size_t)n_impostor, sizeof *impostor, dt_sort_floats);
     out->auc = area(genuine, n_genuine, impostor, n_impostor);
     out->eer = equal_error(genuine, n_genuine, impostor, n_impostor);
 }

@@ -3,6 +3,7 @@
 #include "base/core.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/sort.h"
 #include "metrics/eval_report.h"
 #include "metrics/metric.h"
 #include "observe/report.h"
@@ -191,11 +192,6 @@ static void table_parts_draw(const dt_eval_table *t, const bool wanted[DT_N_METR
     free(rows);
 }
 
-static int table_parts_compare_reals(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Linear between the neighbours, as numpy's.
 static double percentile(const double *sorted, int n, double p) {
     const double at = p * (n - 1); // numpy.percentile's method="linear"
@@ -236,7 +232,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
             // NaN: the resample has no such value
             n_there += !isnan(values[n_there]);
         }
-        qsort(values, (size_t)n_there, sizeof *values, table_parts_compare_reals);
+        qsort(values, (size_t)n_there, sizeof *values, dt_sort_reals);
         dt_json_begin_array(&out->extra, all.values[k].name);
         dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.025)); // 95 %
         dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.975));

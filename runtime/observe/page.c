@@ -6,6 +6,7 @@
 
 #include "base/core.h"
 #include "base/os.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "observe/series.h"
 
@@ -204,11 +205,6 @@ void dt_curve_smooth(dt_curve *k) {
 
 // ---- axes ------------------------------------------------------------------------------------------
 
-static int chart_compare_reals(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The largest 95th percentile of a curve.
 // cut_peaks: a few spikes shall not flatten the curve
 static double usual_most(const dt_chart *c) {
@@ -216,7 +212,7 @@ static double usual_most(const dt_chart *c) {
     for (const dt_curve *k = c->curves; k < c->curves + c->n; k++) {
         double *y = dt_xcalloc((size_t)k->n, sizeof *y);
         for (int i = 0; i < k->n; i++) y[i] = k->points[i].y;
-        qsort(y, (size_t)k->n, sizeof *y, chart_compare_reals);
+        qsort(y, (size_t)k->n, sizeof *y, dt_sort_reals);
         most = fmax(most, y[(int)(0.95 * (k->n - 1))]); // nearest rank
         free(y);
     }

@@ -4,8 +4,8 @@
 
 #include "base/core.h"
 #include "base/text.h"
+#include "observe/report_internal.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,11 +25,6 @@ typedef struct trace {
     size_t n_names; // 0 until print_longest
     int n_ranks, n_threads;
 } trace;
-
-static const char *trace_report_text(const json_t *event, const char *key) {
-    const char *s = json_string_value(json_object_get(event, key));
-    return s ? s : "";
-}
 
 static double trace_report_number(const json_t *event, const char *key) {
     return json_number_value(json_object_get(event, key));
@@ -52,8 +47,8 @@ static void print_longest(trace *t, FILE *out) {
     json_t *e;
     t->names = dt_xcalloc(json_array_size(t->events) + 1, sizeof *t->names); // a span each; merged in place below
     // "X": with a duration; others are names of threads and counters
-    json_array_foreach((json_t *)t->events, i, e) if (strcmp(trace_report_text(e, "ph"), "X") == 0) t->names[n++] =
-        (total){trace_report_text(e, "cat"), trace_report_text(e, "name"), trace_report_number(e, "dur"), 1};
+    json_array_foreach((json_t *)t->events, i, e) if (strcmp(dt_report_text(e, "ph"), "X") == 0) t->names[n++] =
+        (total){dt_report_text(e, "cat"), dt_report_text(e, "name"), trace_report_number(e, "dur"), 1};
     qsort(t->names, n, sizeof *t->names, trace_report_by_name);
     for (i = 0; i < n; i++) {
         total *last = t->n_names ? &t->names[t->n_names - 1] : NULL; // n_names <= i: reads before it overwrites
@@ -82,7 +77,7 @@ static double time_of(const trace *t, int rank, int thread, const char *kind) { 
     double us = 0;
     json_array_foreach((json_t *)t->events, i, e) if ((int)trace_report_number(e, "pid") == rank &&
                                                       (thread < 0 || (int)trace_report_number(e, "tid") == thread) &&
-                                                      strcmp(trace_report_text(e, "cat"), kind) == 0) us +=
+                                                      strcmp(dt_report_text(e, "cat"), kind) == 0) us +=
         trace_report_number(e, "dur");
     return us;
 }
@@ -94,11 +89,11 @@ static int training_thread(const trace *t, int rank, double *span_us) {
     double begin = 1e300, end = 0; // microseconds
     // the last one: one thread commits
     json_array_foreach((json_t *)t->events, i, e) if ((int)trace_report_number(e, "pid") == rank &&
-                                                      strcmp(trace_report_text(e, "cat"), "commit") == 0) thread =
+                                                      strcmp(dt_report_text(e, "cat"), "commit") == 0) thread =
         (int)trace_report_number(e, "tid");
     json_array_foreach((json_t *)t->events, i, e) {
         if ((int)trace_report_number(e, "pid") != rank || (int)trace_report_number(e, "tid") != thread ||
-            !*trace_report_text(e, "cat"))
+            !*dt_report_text(e, "cat"))
             continue;
         const double from = trace_report_number(e, "ts"), to = from + trace_report_number(e, "dur");
         begin = from < begin ? from : begin;

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/sort.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,19 +24,15 @@ static bool has_nulls(const Onnx__GraphProto *g) {
     return g->n_output == 0 || !g->output[0]->name; // others are not read
 }
 
-static int onnx_import_by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 // Until IR version 4 initialisers were listed among the inputs, too: those are no inputs of the network.
 static void list_inputs(dt_onnx_file *f) {
     const Onnx__GraphProto *g = f->graph;
     const char **taken = dt_xcalloc(g->n_initializer + 1, sizeof *taken);
     for (size_t i = 0; i < g->n_initializer; i++) taken[i] = g->initializer[i]->name;
-    qsort(taken, g->n_initializer, sizeof *taken, onnx_import_by_text);
+    qsort(taken, g->n_initializer, sizeof *taken, dt_sort_strings);
     f->inputs = dt_xcalloc(g->n_input + 1, sizeof(const Onnx__ValueInfoProto *));
     for (size_t i = 0; i < g->n_input; i++)
-        if (!bsearch(&g->input[i]->name, taken, g->n_initializer, sizeof *taken, onnx_import_by_text))
+        if (!bsearch(&g->input[i]->name, taken, g->n_initializer, sizeof *taken, dt_sort_strings))
             f->inputs[f->n_inputs++] = g->input[i];
     free(taken); // names belong to the message
 }

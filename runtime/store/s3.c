@@ -8,6 +8,7 @@
 #include "base/core.h"
 #include "base/failpoint.h"
 #include "base/io.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/url.h"
@@ -331,10 +332,6 @@ static void take_names(char ***names, size_t *n, const char *body, const char *e
     }
 }
 
-static int s3_objects_compare_names(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 // Whether it is a ListBucketResult, whole: each element ends, the last one with the text.
 static bool s3_objects_is_whole(const char *body) {
     enum { MAX_DEPTH = 8 };
@@ -415,7 +412,7 @@ static dt_status s3_objects_list(char ***names, size_t *n, const char *prefix, c
         free(after);
         free(query);
     } while (st == DT_OK && token);
-    if (*n > 0) qsort(*names, *n, sizeof **names, s3_objects_compare_names);
+    if (*n > 0) qsort(*names, *n, sizeof **names, dt_sort_strings);
     if (st != DT_OK) {
         dt_io_free_list(*names, *n);
         *names = NULL;

@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "base/os.h"
+#include "base/sort.h"
 #include "base/thread.h"
 #include "base/watch.h"
 #include "run/agree.h"
@@ -74,11 +75,6 @@ static void scaling_run_micro(void *arg, int worker) {
                                          .ctx = t});
 }
 
-static int scaling_by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // All replicas at once, as in a step: each instruction's time is the mean of their medians.
 static dt_status time_nodes(profile *p, const dt_batch *batch) {
     const dt_open_run *r = p->run;
@@ -111,7 +107,7 @@ static dt_status time_nodes(profile *p, const dt_batch *batch) {
     for (int k = 0; k < n_instructions && st == DT_OK; k++)
         for (int i = 0; i < n; i++) {
             double *runs = b.replicas[i].run_s[k];
-            qsort(runs, (size_t)n_runs, sizeof *runs, scaling_by_value);
+            qsort(runs, (size_t)n_runs, sizeof *runs, dt_sort_reals);
             p->node_s[k] += runs[n_runs / 2] / n; // the median: other load on the machine lengthens some runs
         }
     for (int i = 0; i < n; i++) {
@@ -152,7 +148,7 @@ static dt_status scaling_measure(profile *p, trainer *t) {
     }
     if (st == DT_OK) {
         t->source->stats(t->source, &last);
-        qsort(commit, STEPS, sizeof *commit, scaling_by_value);
+        qsort(commit, STEPS, sizeof *commit, dt_sort_reals);
         p->commit_s = commit[0] * dt_run_team_threads(&t->run); // the least: other work on the machine only lengthens
         const double n_samples = (double)(last.n_samples - first.n_samples);
         // seconds of a worker per micro-batch

@@ -3,6 +3,7 @@
 #include "train/slow_rank.h"
 
 #include "base/core.h"
+#include "base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,8 @@
 #define SLOW_TIMES 1.3
 #define LEAST_S    1e-3 // less than that behind the median is noise
 
-static int slow_rank_compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double lower_median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, slow_rank_compare);
+    qsort(values, (size_t)n, sizeof *values, dt_sort_reals);
     return values[(n - 1) / 2];
 }
 
