@@ -33,8 +33,8 @@ typedef struct tiff_file {
     dt_span bytes;
     uint64_t at;
     TIFF *tiff;
-    char what[160]; // libtiff's first error
-    bool is_cut;
+    char what[160];       // libtiff's first error
+    bool is_cut, is_deep; // is_deep: a picture of 16 bits that the field takes as they are
     const dt_image_sink *sink;
     int n_pages, number[DT_MAX_HDUS], current; // index of the page that is loaded, or -1
     tiff_page page;
@@ -194,23 +194,6 @@ static dt_status load_page(tiff_file *t, tiff_page *g) {
     return DT_OK;
 }
 
-// Sample i of all pages' samples.
-static dt_status tiff_read_plane(void *ctx, int64_t i, double origin, float *out) {
-    tiff_file *t = ctx;
-    const dt_npy *a = &t->page.a;
-    const int k = (int)(i / a->shape[2]); // all pages have as many
-    if (k != t->current) {
-        DT_TRY(read_page(t, t->number[k], &t->page));
-        DT_TRY(load_page(t, &t->page));
-        t->current = k;
-    }
-    const int64_t first = i % a->shape[2] * a->stride[2];
-    for (int64_t p = 0; p < a->shape[0] * a->shape[1]; p++)
-        out[p] = (float)(dt_npy_get(a, first + p * a->stride[1]) - origin);
-    return DT_OK;
-}
-
-// ---- pictures ----------------------------------------------------------------------------------------
 // Red, green and blue of pixel i: of 8 bits, or of 16 as they are.
 static void tiff_colours_of(const tiff_page *g, int64_t i, uint32_t v[3]) {
     for (int c = 0; c < 3; c++) {
@@ -221,24 +204,31 @@ static void tiff_colours_of(const tiff_page *g, int64_t i, uint32_t v[3]) {
     }
 }
 
-static dt_status tiff_read_deep(void *ctx, int64_t c, double origin, float *out) {
-    const tiff_file *t = ctx;
-    for (int64_t i = 0; i < t->page.a.shape[0] * t->page.a.shape[1]; i++) {
-        uint32_t v[3];
-        tiff_colours_of(&t->page, i, v);
-        out[i] = dt_deep_value(t->sink->want->channels, c, v) - (float)origin;
+// Sample i of all pages' samples, or of a picture its colour i.
+static dt_status tiff_read_plane(void *ctx, int64_t i, double origin, float *out) {
+    tiff_file *t = ctx;
+    const dt_npy *a = &t->page.a;
+    const int k = t->is_deep ? t->current : (int)(i / a->shape[2]); // all pages have as many
+    uint32_t v[3];
+    if (k != t->current) {
+        DT_TRY(read_page(t, t->number[k], &t->page));
+        DT_TRY(load_page(t, &t->page));
+        t->current = k;
+    }
+    const int64_t first = i % a->shape[2] * a->stride[2];
+    for (int64_t p = 0; p < a->shape[0] * a->shape[1]; p++) {
+        if (t->is_deep) tiff_colours_of(&t->page, p, v);
+        out[p] = t->is_deep ? dt_deep_value(t->sink->want->channels, i, v) - (float)origin
+                            : (float)(dt_npy_get(a, first + p * a->stride[1]) - origin);
     }
     return DT_OK;
 }
 
+// ---- pictures ----------------------------------------------------------------------------------------
 static dt_status tiff_fill_picture(tiff_file *t, dt_image *out) {
     const tiff_page *g = &t->page;
     const bool wide = g->bits == 16 && !g->map[0];
     uint32_t v[3], least = UINT16_MAX, greatest = 0;
-    if (wide && dt_image_is_deep(t->sink->want, UINT16_MAX)) {
-        const dt_planes p = {"TIFF", g->a.shape[1], g->a.shape[0], t->sink->want->channels, tiff_read_deep, t};
-        return dt_planes_to_image(t->sink, &p, out);
-    }
     DT_TRY(dt_image_place(t->sink, g->a.shape[1], g->a.shape[0], out));
     const int64_t n = g->a.shape[0] * g->a.shape[1];
     const bool as_it_is = g->bits == 8 && !g->map[0] && !g->invert && g->n_colours == out->channels &&
@@ -268,12 +258,14 @@ static dt_status tiff_decode_pages(tiff_file *t, dt_image *out) {
         g = t->page;
     }
     const int64_t *shape = t->page.a.shape;
-    const dt_planes p = {"TIFF", shape[1], shape[0], shape[2] * t->n_pages, tiff_read_plane, t};
+    const int channels = t->sink->want->channels;
+    const bool is_picture =
+        t->n_pages == 1 && spec->n_bands == 0 && t->page.n_colours && (channels == 1 || channels == 3);
+    t->is_deep = is_picture && t->page.bits == 16 && !t->page.map[0] && dt_image_is_deep(t->sink->want, UINT16_MAX);
+    const dt_planes p = {"TIFF", shape[1], shape[0], t->is_deep ? channels : shape[2] * t->n_pages, tiff_read_plane, t};
     DT_TRY(dt_image_begin(t->sink, p.width, p.height, out)); // its limits, before memory is taken
     DT_TRY(load_page(t, &t->page));
-    const bool is_wanted = t->sink->want->channels == 1 || t->sink->want->channels == 3;
-    if (t->n_pages == 1 && spec->n_bands == 0 && t->page.n_colours && is_wanted) return tiff_fill_picture(t, out);
-    return dt_planes_to_image(t->sink, &p, out);
+    return is_picture && !t->is_deep ? tiff_fill_picture(t, out) : dt_planes_to_image(t->sink, &p, out);
 }
 
 static dt_status tiff_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
