@@ -587,16 +587,16 @@ static bool near(dt_onnx_importer *r, const dt_onnx_slot *s, double want) {
 }
 
 // ---- GELU ------------------------------------------------------------------------------------------
-// The factors of a product of products, at most cap: exporters write x * 0.5 * (1 + erf) in any order.
-static int factors(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_slot **out, int cap, int depth) {
+// The factors of a product of products, 8 at most: exporters write x * 0.5 * (1 + erf) in any order, and more may follow.
+static int factors(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_slot **out, int depth) {
     int k = 0;
     for (size_t i = 0; i < 2; i++) {
         dt_onnx_slot *s = in(r, n, i);
-        // two products at most make three factors; the depth ends a malicious chain
+        // two products make three factors; the depth ends a malicious chain
         const Onnx__NodeProto *inner = depth < 2 ? onnx_groups_part(s, "Mul") : NULL;
         if (inner)
-            k += factors(r, inner, out + k, cap - k, depth + 1);
-        else if (k < cap)
+            k += factors(r, inner, out + k, depth + 1);
+        else
             out[k++] = s;
     }
     return k;
@@ -618,8 +618,8 @@ static dt_onnx_slot *erf_of(dt_onnx_importer *r, dt_onnx_slot *s) {
 }
 
 static bool find_gelu(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
-    dt_onnx_slot *f[3] = {NULL};
-    if (strcmp(n->op_type, "Mul") != 0 || factors(r, n, f, 3, 0) != 3) return false;
+    dt_onnx_slot *f[8] = {NULL};
+    if (strcmp(n->op_type, "Mul") != 0 || factors(r, n, f, 0) != 3) return false;
     // any of the three may be erf's; of the others one is 1/2, the other its x
     for (int i = 0; i < 3; i++) {
         dt_onnx_slot *x = erf_of(r, f[i]), *a = f[(i + 1) % 3], *b = f[(i + 2) % 3];

@@ -170,13 +170,14 @@ dt_shape dt_onnx_tensor_shape(const Onnx__TensorProto *t) {
 
 dt_onnx_const *dt_onnx_new_const(dt_onnx_importer *r, bool is_float, const dt_shape *shape) {
     dt_onnx_const *c = dt_arena_alloc(&r->g->arena, sizeof *c);
-    // count grows with each dimension and is bounded before each product
+    int64_t most = 1; // without the dimensions of 0: folding multiplies any of the others
     *c = (dt_onnx_const){.is_float = is_float, .shape = *shape, .count = 1};
     for (int i = 0; i < shape->n; i++) {
-        if (shape->d[i] < 0 || (shape->d[i] > 0 && c->count > ONNX_MAX_FOLDED / shape->d[i])) {
+        if (shape->d[i] < 0 || (shape->d[i] > 0 && most > ONNX_MAX_FOLDED / shape->d[i])) {
             dt_onnx_fail(r, "a constant of more than %d elements", ONNX_MAX_FOLDED);
             return NULL;
         }
+        most *= shape->d[i] > 0 ? shape->d[i] : 1;
         c->count *= shape->d[i];
     }
     c->v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *c->v); // doubles: exact for f32 and indices

@@ -146,6 +146,11 @@ static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
     refused_of("resnet_13", change, text);
 }
 
+static Onnx__NodeProto *node_of(Onnx__ModelProto *m, const char *op) {
+    size_t i = 0;
+    while (strcmp(m->graph->node[i]->op_type, op) != 0) assert_true(++i < m->graph->n_node);
+    return m->graph->node[i];
+}
 static void set(char **text, const char *to) {
     free(*text);
     *text = strdup(to);
@@ -201,6 +206,14 @@ static void huge_elsewhere(Onnx__ModelProto *m) {
     huge(m);
     elsewhere(m, "few");
 }
+static void hollow(Onnx__ModelProto *m) { // no element, of dimensions whose product is no int64
+    Onnx__TensorProto *t = node_of(m, "Constant")->attribute[0]->t;
+    const int64_t dims[3] = {0, (int64_t)1 << 49, (int64_t)1 << 49};
+    t->dims = realloc(t->dims, sizeof dims);
+    t->n_dims = 3;
+    memcpy(t->dims, dims, sizeof dims);
+    t->raw_data.len = 0;
+}
 static void other_size(Onnx__ModelProto *m) {
     m->graph->input[0]->type->tensor_type->shape->dim[2]->dim_value = 64;
 }
@@ -246,14 +259,10 @@ TEST(errors_name_the_node) {
     refused(many_inputs, "the file has 20001 inputs; 1 to 16 are read");
     refused(many_initialisers, "input image expects (N,3,64,32), the field gives (2,3,32,32)");
     refused(other_size, "expects (N,3,64,32), the field gives (2,3,32,32)");
+    refused_of("vit_14", hollow, "a constant of more than 65536 elements");
 }
 
 // ---- what is read otherwise -------------------------------------------------------------------------
-static Onnx__NodeProto *node_of(Onnx__ModelProto *m, const char *op) {
-    size_t i = 0;
-    while (strcmp(m->graph->node[i]->op_type, op) != 0) assert_true(++i < m->graph->n_node);
-    return m->graph->node[i];
-}
 static void set_text(Onnx__NodeProto *n, const char *attribute, const char *to) {
     for (size_t i = 0; i < n->n_attribute; i++) {
         if (strcmp(n->attribute[i]->name, attribute) != 0) continue;
@@ -323,6 +332,45 @@ TEST(dropout_of_the_file_drops_in_training) {
             n++;
         }
         assert_int_equal(n, training);
+        dt_graph_destroy(g);
+    }
+}
+
+static Onnx__NodeProto *reader_of(Onnx__ModelProto *m, const char *name) {
+    for (size_t i = 0; i < m->graph->n_node; i++)
+        for (size_t k = 0; k < m->graph->node[i]->n_input; k++)
+            if (strcmp(m->graph->node[i]->input[k], name) == 0) return m->graph->node[i];
+    fail_msg("nothing reads %s", name);
+    return NULL;
+}
+// GELU(x) in parts, of three factors, becomes GELU(x) x: its last product is what a fourth one reads.
+static void gated(Onnx__ModelProto *m) {
+    Onnx__GraphProto *g = m->graph;
+    Onnx__NodeProto *erf = node_of(m, "Erf"), *scale = g->node[0], *last = erf, *n = malloc(sizeof *n);
+    for (size_t i = 0; strcmp(scale->output[0], erf->input[0]) != 0; i++) scale = g->node[i];
+    for (int i = 0; i < 3; i++) last = reader_of(m, last->output[0]); // an Add, two Muls
+    assert_string_equal(last->op_type, "Mul");
+    onnx__node_proto__init(n);
+    n->op_type = strdup("Mul");
+    n->input = malloc(2 * sizeof *n->input), n->output = malloc(sizeof *n->output);
+    n->n_input = 2, n->n_output = 1;
+    n->input[0] = strdup("gelu"), n->input[1] = strdup(scale->input[0]);
+    n->output[0] = last->output[0], last->output[0] = strdup("gelu");
+    size_t at = 0;
+    while (g->node[at++] != last) {
+    }
+    g->node = realloc(g->node, (g->n_node + 1) * sizeof *g->node);
+    memmove(g->node + at + 1, g->node + at, (g->n_node++ - at) * sizeof *g->node);
+    g->node[at] = n;
+}
+
+TEST(a_product_with_a_gelu_stays) {
+    for (int gates = 0; gates < 2; gates++) {
+        dt_graph *g;
+        int n = 0;
+        must(changed("vit_14", gates ? gated : unchanged, false, &g));
+        for (int i = 0; i < g->n_nodes; i++) n += g->nodes[i].op == DT_OP_mul;
+        assert_int_equal(n, gates);
         dt_graph_destroy(g);
     }
 }
