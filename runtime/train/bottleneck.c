@@ -162,8 +162,8 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
         static const char *const STORE[] = {
             [DT_MEMBERS_IMAGES] =
                 "store smaller images (dtrain pack --resize 256 --encode jpeg:90 halves decoding), or add cores",
-            [DT_MEMBERS_AUDIO] = "store audio at the field's rate and in parts of its length (dtrain pack --rate HZ "
-                                 "--segment S), or add cores",
+            [DT_MEMBERS_AUDIO] = ("store audio at the field's rate and in parts of its length (dtrain pack --rate HZ "
+                                  "--segment S), or add cores"),
             [DT_MEMBERS_ARRAYS] =
                 "store arrays of the field's size and bands, uncompressed and not as text, or add cores"};
         // the advice halves decoding

@@ -1,6 +1,6 @@
 // fuzz_datum.c: any bytes as a Caffe Datum, read and decoded. Must answer, never crash; data and floats of
 // what it accepts lie inside the message.
-// Parser: data/file/datum.c
+// Parser: data/file/datum.c data/decode/decode_simple.c
 #include "data/decode/decode.h"
 #include "data/file/datum.h"
 

@@ -1,5 +1,5 @@
 // fuzz_expression.c: any text as an expression. It must say what is wrong, or be true or not of a record, and
-// of each record the same whether negated once or thrice.
+// of each record the same whether negated once or thrice; as a value it has one of each record.
 // Parser: data/catalog/expression.c
 #include "data/catalog/expression.h"
 
@@ -21,6 +21,8 @@ static dt_cell cell_of(int i) {
 
 static void run(const dt_expr *e, const char *text) {
     int n = dt_expr_n_names(e);
+    for (int i = 0; i < n; i++)
+        if (dt_expr_fail_name(e, i, "%s", dt_expr_name(e, i)) != DT_E_USAGE) abort();
     dt_cell *cells = calloc((size_t)n, sizeof *cells);
     size_t cap = strlen(text) + 32;
     char *negated = malloc(cap);
@@ -43,6 +45,19 @@ static void run(const dt_expr *e, const char *text) {
     free(cells);
 }
 
+static void run_value(const dt_expr *e) {
+    int n = dt_expr_n_names(e);
+    dt_cell *cells = calloc((size_t)n, sizeof *cells), value;
+    for (int k = 0; k < N_CELLS; k++) {
+        dt_arena scratch;
+        dt_arena_init(&scratch);
+        for (int i = 0; i < n; i++) cells[i] = cell_of((k + 5 * i) % N_CELLS);
+        dt_expr_value(e, cells, &scratch, &value);
+        dt_arena_fini(&scratch);
+    }
+    free(cells);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     char *text = malloc(n_bytes + 1);
     dt_expr *e = NULL;
@@ -52,6 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
         run(e, text);
     else if (e || !*dt_error_message())
         abort();
+    dt_expr_destroy(e);
+    if (dt_expr_parse_value(&e, text) == DT_OK) run_value(e);
     dt_expr_destroy(e);
     free(text);
     return 0;

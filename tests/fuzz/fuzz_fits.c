@@ -8,6 +8,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static dt_buffer slice;
     int64_t n = 0;
     fuzz_decode(&dt_image_fits, data, n_bytes, &want);
+    const dt_array_spec units = {.f32 = true, .n_hdus = 2, .hdus = {"1", "sci"}}; // by number and by name
+    want.array = &units;
+    fuzz_decode(&dt_image_fits, data, n_bytes, &want);
+    want.array = &spec;
     if (dt_fits_count_slices((dt_span){data, n_bytes}, &n) == DT_OK) {
         if (n < 1 || dt_fits_take_slice((dt_span){data, n_bytes}, n - 1, &slice) != DT_OK) abort();
         fuzz_decode(&dt_image_fits, slice.data, slice.n_bytes, &want);

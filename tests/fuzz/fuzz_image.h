@@ -29,8 +29,11 @@ static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *dat
                                const dt_image_want *want) {
     static dt_buffer scratch, work[DT_IMAGE_WORK];
     static void *state;
-    static const dt_image_driver *of;
-    if (of != driver) state = driver->create ? driver->create() : NULL, of = driver;
+    static unsigned n_decodes;
+    if (n_decodes++ % 1024 == 0) { // one state serves many files
+        if (state) driver->destroy(state);
+        state = driver->create ? driver->create() : NULL;
+    }
     dt_image image = {.data = NULL};
     dt_image_sink sink = {want, &scratch, work};
     static dt_resizer *resizer;

@@ -1,5 +1,5 @@
 // fuzz_media.c: any bytes as the header of an image or a recording; whatever size the file is said to have.
-// Parser: data/pack/where.c
+// Parser: data/pack/where.c!where_value_of|dt_where_.*|quality_.*|dt_quality_.*|decibels|add_frames
 #include "data/pack/transform.h"
 
 #include <math.h>

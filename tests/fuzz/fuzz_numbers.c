@@ -1,5 +1,5 @@
 // fuzz_numbers.c: any bytes as a vector of 1 to 8 numbers: text, raw floats or NPY.
-// Parser: data/decode/array.c
+// Parser: data/decode/decode_simple.c
 #include "data/decode/array.h"
 
 #include <stdlib.h>

@@ -1,7 +1,9 @@
 // fuzz_parquet.c: any bytes as Parquet. Must answer, never crash, visit each row of a column once, in order, and read each
 // value of bytes again as it was.
 // Parser: data/file/parquet.c
+#include "base/log.h"
 #include "data/file/columnar.h"
+#include "data/raw/table.h"
 
 #include <stdlib.h>
 
@@ -28,6 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     dt_columnar *t;
     dt_blob b;
     if (n_bytes > 1 << 16) return 0;
+    dt_log_set_level(DT_LOG_ERROR);
     dt_blob_from_memory(&b, "t.parquet", data, n_bytes);
     if (dt_columnar_open_blob(&t, &b) != DT_OK) {
         if (!strstr(dt_error_message(), "t.parquet")) abort();
@@ -41,6 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
         dt_buffer_fini(&w.text);
         dt_buffer_fini(&w.again);
     }
+    dt_table table;
+    dt_table_init(&table, "t.parquet");
+    if (t->n_rows < 1 << 14) dt_table_add_columnar(&table, t);
+    dt_table_fini(&table);
     dt_columnar_close(t);
     return 0;
 }

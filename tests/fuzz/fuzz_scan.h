@@ -22,6 +22,7 @@ static inline void fuzz_close(dt_blob *b) {
 
 static inline void fuzz_scan(const dt_file_format *format, const dt_blob *b, size_t n_bytes, bool lenient) {
     dt_scan s = {.c = dt_catalog_create(), .blob = b, .lenient = lenient};
+    format->accepts("fuzz", b->u.bytes, n_bytes);
     format->scan(&s);
     for (uint32_t m = 0; m < s.c->n_members; m++)
         if (s.c->members[m].size > n_bytes || s.c->members[m].offset > n_bytes - s.c->members[m].size) abort();

@@ -1,6 +1,6 @@
 // fuzz_tar.c: any bytes as a tar file, walked and read as a set. Must answer, never crash, and every entry
 // and member must lie inside the file. The header checksum is made right first, so that damage gets past it.
-// Parser: data/file/tar.c data/source/format_tar.c
+// Parser: data/file/tar.c!dt_tar_stem|put_octal|finish_header|split_name|pax_record|dt_tar_write_header data/source/format_tar.c
 #include "data/file/tar.h"
 #include "fuzz_scan.h"
 

@@ -1,6 +1,7 @@
-// fuzz_torch.c: any bytes as a .pth file: opening refuses, or each tensor whose size its storage bounds can be read.
+// fuzz_torch.c: any bytes as a .pth or safetensors file: opening refuses, or each tensor whose size its storage bounds can
+// be read.
 // libFuzzer mostly changes one member of the zip, whose sizes and CRC are then made right: else it would not come far.
-// Parser: runtime/checkpoint/import/weights_file.c
+// Parser: runtime/checkpoint/import/weights_file.c!weights_file_fetch
 #define _GNU_SOURCE
 #include "checkpoint/import/weights_file.h"
 
@@ -22,9 +23,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int fd = memfd_create("fuzz", 0);
     if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (dt_torch_file_is(data, size) && dt_weights_open(&w, path, 0) == DT_OK) {
+    if (dt_weights_open(&w, path, 0) == DT_OK) {
+        const char *format = dt_weights_metadata(w, "format");
+        if (format && strlen(format) > size) abort();
         for (int i = 0; i < dt_weights_count(w); i++) {
             dt_shape shape;
+            if (strlen(dt_weights_name(w, i)) > size) abort();
             dt_weights_shape(w, i, &shape);
             int64_t n = dt_shape_elements(&shape);
             if (n > 1 << 20) continue; // a view may repeat an element as often as it likes

@@ -4,8 +4,9 @@
 # The minutes are divided equally among the targets, all or those named (tar, png, …). A target begins with its corpus in
 # the tree and with what earlier calls found, which lies in .cache/fuzz. A crash, a timeout or an allocation above 2 GiB is
 # minimised and becomes a file of the tree's corpus, which ctest replays from then on; the exit status is then 1. Each call
-# adds a line a target to executions.csv and prints, for each, executions in all and the share of lines that its corpus
-# reaches in the files which the target names after "Parser:".
+# adds a line a target to executions.csv and prints executions in all of each, and then the share of lines that the tree's
+# corpora, all together, reach in each file which a target names after "Parser:". `FILE.c!REGEX` leaves out functions whose
+# whole names fit: writers, and others that never see foreign bytes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "${1:-0}" -gt 0 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
@@ -17,10 +18,15 @@ found=$PWD/.cache/fuzz table=$PWD/tests/fuzz/executions.csv status=0
 mkdir -p "$found"
 . launch/mpi_env.sh
 
+# Counters in the parsers' own files: libFuzzer reads all there are after each execution, which takes it longer than most inputs.
+counted=$found/counted.txt
+printf '%s\n' 'fun:*' 'src:*/tests/fuzz/*' $(sed -n 's|^// Parser: ||p' tests/fuzz/fuzz_*.c | tr ' ' '\n' | sed 's|!.*||; s|^|src:*/|') >"$counted"
+
 export CC=clang
 debug="-DDTRAIN_CUDA=OFF -DDTRAIN_TESTS=ON -DCMAKE_BUILD_TYPE=Debug"
-TARGETS=$(printf 'fuzz_%s ' "$@") launch/build.sh build-fuzz $debug -DDTRAIN_FUZZ=ON -DDTRAIN_SANITIZE=address -DCMAKE_C_FLAGS_DEBUG="-O1 -g1"
-TARGETS=$(printf 'replay_%s ' "$@") launch/build.sh build-coverage $debug \
+TARGETS=$(printf 'fuzz_%s ' "$@") launch/build.sh build-fuzz $debug -DDTRAIN_FUZZ=ON -DDTRAIN_SANITIZE=address \
+    -DCMAKE_C_FLAGS_DEBUG="-O1 -g1 -fsanitize-coverage-allowlist=$counted"
+TARGETS=tests_fuzz launch/build.sh build-coverage $debug \
     -DCMAKE_C_FLAGS_DEBUG="-O1 -g1 -fprofile-instr-generate -fcoverage-mapping"
 
 for name; do
@@ -41,15 +47,30 @@ for name; do
     echo "$name,$(date +%F),${executions:-0}" >>"$table"
 done
 
-printf '%-12s %16s %8s  %s\n' target executions lines parser
+printf '%-12s %16s\n' target executions
 for name; do
-    parser=$(sed -n 's|^// Parser: ||p' tests/fuzz/fuzz_"$name".c)
-    total=$(awk -F, -v n="$name" '$1 == n { s += $3 } END { print s }' "$table")
-    LLVM_PROFILE_FILE=$found/$name.profraw build-coverage/replay_"$name" tests/fuzz/corpus_"$name" "$found/$name" >/dev/null 2>&1 || status=1
-    llvm-profdata merge -o "$found/$name.profile" "$found/$name.profraw"
-    share=$(llvm-cov report build-coverage/libdtrain_all.so -instr-profile="$found/$name.profile" |
-        awk -v files=" $parser " '{ sub(/^(\.\.\/)+/, "", $1) } index(files, " " $1 " ") { n += $8; lost += $9 }
-            END { printf "%.1f %%", n ? 100 * (n - lost) / n : 0 }')
-    printf '%-12s %16s %8s  %s\n' "$name" "$total" "$share" "$parser"
+    printf '%-12s %16s\n' "$name" "$(awk -F, -v n="$name" '$1 == n { s += $3 } END { print s }' "$table")"
 done
+
+rm -f "$found"/lines-*.profraw
+LLVM_PROFILE_FILE=$found/lines-%m.profraw ctest --test-dir build-coverage -R '^fuzz/replay_' -j "$(nproc)" >"$found/replay.log" || status=1
+llvm-profdata merge -o "$found/lines.profile" "$found"/lines-*.profraw
+printf '\n%-45s %6s %8s\n' parser lines reached
+llvm-cov export -format=lcov build-coverage/libdtrain_all.so -instr-profile="$found/lines.profile" |
+    awk -v parsers="$(sed -n 's|^// Parser: ||p' tests/fuzz/fuzz_*.c)" '
+        BEGIN {
+            for (i = split(parsers, list); i > 0; i--) {
+                split(list[i], part, "!")
+                if (part[2] || !(part[1] in left_out)) left_out[part[1]] = "^(" part[2] ")$"
+            }
+        }
+        { value = substr($0, 4); split(value, part, ",") }
+        /^SF:/ { file = value; sub(/.*\.\.\//, "", file); split("", names) }
+        /^FN:/ { names[part[1]] = part[2]; sub(/.*:/, "", names[part[1]]) }
+        /^DA:/ && file in left_out {
+            if (part[1] in names) counts = names[part[1]] !~ left_out[file]
+            lines[file] += counts
+            reached[file] += counts && part[2] > 0
+        }
+        END { for (file in lines) printf "%-45s %6d %6.1f %%\n", file, lines[file], 100 * reached[file] / lines[file] }' | sort
 exit $status
