@@ -50,7 +50,7 @@ static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *dat
 // Grey and colour, as bytes and as floats.
 static inline void fuzz_picture(const dt_image_driver *driver, const uint8_t *data, size_t n_bytes) {
     for (int channels = 1; channels <= 3; channels += 2) {
-        dt_image_want want = {.channels = channels, .max_pixels = 4 << 20}; // a few bytes may be 64 or 1024 Mi, seconds
+        dt_image_want want = {.channels = channels, .max_pixels = 1 << 18}; // a few bytes may be 64 or 1024 Mi, seconds
         fuzz_decode(driver, data, n_bytes, &want);
         want.rows_above = 1;
         fuzz_decode(driver, data, n_bytes, &want);

@@ -29,7 +29,7 @@ static void unpack(const uint8_t *data, size_t n_bytes) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static const char magic[2][4] = {"\x1f\x8b\x08", "\x28\xb5\x2f\xfd"};
     unpack(data, n_bytes);
-    if (n_bytes < 5) return 0;
+    if (n_bytes < 5 || dt_packing_of(data, n_bytes) != DT_PACKING_NONE) return 0;
     uint8_t *copy = malloc(n_bytes);
     memcpy(copy, data, n_bytes);
     memcpy(copy, magic[data[0] & 1], (data[0] & 1) ? 4 : 3); // either kind of stream
