@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "data/augment/mix.h"
 #include "data/catalog/catalog.h"
+#include "data/catalog/select.h"
 #include "data/file/file.h"
 
 #include <float.h>
@@ -91,6 +92,16 @@ static const char *source_name(resolver *r, size_t i, size_t *n) {
 
 static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
+    const dt_cnode *made = r->k.c->data.columns ? dt_cnode_get(r->k.c->data.columns, name) : NULL;
+    // of another set than the run's: why its expression gave no column is found again
+    if (made && dt_cnode_kind(made) == DT_C_SCALAR &&
+        dt_catalog_derive((dt_catalog *)(uintptr_t)r->c, name, dt_cnode_str(made)) != DT_OK) {
+        const dt_error_kept why = dt_error_keep();
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                              "data.columns.%s does not fit this data set: %s; make it of what the set has, behind the "
+                              "command: data.columns.%s=… (%s)",
+                              name, why.message, name, r->c->shards[0].path);
+    }
     return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "the data set has no %s '%s': %s; name one with `source:` (%s)",
                           what, name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);
 }

@@ -114,6 +114,8 @@ refused() {
 }
 refused "not one of train|val|test" "$work/runs/part" --split all
 refused "data.where=null takes all records" "$work/runs/part" "$work/set.tar" data.where="camera = 'left'"
+exits 2 "data.columns.turned does not fit this data set: .* no column 'angel'.*; make it of what the set has, behind the command: data.columns.turned=" \
+    "$DTRAIN" eval "$work/runs/angle" --set "$work/hard.tar" data.columns.turned="angel + 1" data.fields.angle.source=turned
 refused "expects a run, or several, and a data set" "$work/runs/names"
 refused "to_parquet" "$work/runs/names" "$work/new" -o "$work/a.parquet"
 refused "unknown extension" "$work/runs/names" "$work/new" -o "$work/a.txt"
