@@ -215,10 +215,49 @@ void dt_cpu_name(char *out, size_t cap) {
     if (f) fclose(f);
 }
 
+// Adds the memory of a NUMA node without cores.
+static void read_node(const char *folder, uint64_t *total, uint64_t *available) {
+    char path[512], line[256] = "", name[64];
+    uint64_t kib;
+    snprintf(path, sizeof path, "%s/cpulist", folder);
+    FILE *f = fopen(path, "re");
+    const bool is_bare = f && fgets(line, sizeof line, f) && line[0] == '\n';
+    if (f) fclose(f);
+    snprintf(path, sizeof path, "%s/meminfo", folder);
+    f = is_bare ? fopen(path, "re") : NULL;
+    while (f && fgets(line, sizeof line, f)) { // "Node 1 MemFree: 98304 kB"
+        if (sscanf(line, "Node %*d %63s %" SCNu64, name, &kib) != 2) continue;
+        if (strcmp(name, "MemTotal:") == 0) *total += kib * 1024;
+        // about what the kernel calls available
+        if (machine_has_word("MemFree:,Active(file):,Inactive(file):", name)) *available += kib * 1024;
+    }
+    if (f) fclose(f);
+}
+
+void dt_memory_leave_gpus(dt_memory *m, const char *root) {
+    char path[512], line[256];
+    uint64_t total = 0, available = 0;
+    bool is_gpu = false;
+    glob_t nodes;
+    snprintf(path, sizeof path, "%s/sys/devices/system/node/node[0-9]*", root);
+    if (glob(path, 0, NULL, &nodes) != 0) return;
+    for (size_t i = 0; i < nodes.gl_pathc; i++) read_node(nodes.gl_pathv[i], &total, &available);
+    globfree(&nodes);
+    // else memory on CXL or in the package, which is the host's; its driver names the GPU's
+    snprintf(path, sizeof path, "%s/proc/iomem", root);
+    FILE *f = total > 0 ? fopen(path, "re") : NULL;
+    while (f && !is_gpu && fgets(line, sizeof line, f)) is_gpu = strstr(line, "System RAM (NVIDIA)");
+    if (f) fclose(f);
+    if (!is_gpu) return;
+    m->total_bytes -= total < m->total_bytes ? total : m->total_bytes;
+    m->available_bytes -= available < m->available_bytes ? available : m->available_bytes;
+}
+
 void dt_memory_read(dt_memory *out) {
     *out = (dt_memory){machine_sum_of("/proc/meminfo", "MemTotal:", "", 1024),
                        machine_sum_of("/proc/meminfo", "MemAvailable:", "", 1024),
                        machine_sum_of("/proc/vmstat", "oom_kill", "", 1)};
+    dt_memory_leave_gpus(out, "");
     dt_cgroup_walk("memory", bound, out);
 }
 

@@ -55,6 +55,9 @@ void dt_cpu_name(char *out, size_t cap);
 // The machine's memory (MemTotal, MemAvailable) or the limit of the tightest memory cgroup (v1, v2) above
 // this process, whichever is less. Zeros if the kernel has no limits. Opens a few files: about 50 us.
 void dt_memory_read(dt_memory *out);
+// Takes the memory of GPUs out of *m. Where it is coherent with the host's (GH200), NVIDIA's driver gives it to the kernel
+// as NUMA nodes without cores, which MemTotal and MemAvailable include. root: of /proc and /sys, "".
+void dt_memory_leave_gpus(dt_memory *m, const char *root);
 
 // Calls visit for the directory of this process's cgroup and of each one above it, up to the root. Walks the
 // unified hierarchy (v2) and that of `controller` ("cpu", "memory"; v1), where they exist.

@@ -203,6 +203,41 @@ TEST(test_clean_fits) {
     }
 }
 
+static void write_under(const char *name, const char *text) {
+    char *path = dt_xprintf("%s/%s", folder_path, name), *folder = dt_io_parent(path);
+    must(dt_io_mkdir_all(folder));
+    must(dt_io_write_file(path, text, strlen(text)));
+    free(folder);
+    free(path);
+}
+
+// GH200: memory of the host; of a GPU 96 MiB here, and nodes for its MIG instances that are empty. Memory on CXL is the host's.
+TEST_WITH(test_memory_of_gpus_is_not_the_hosts, folder_make, folder_remove) {
+    const uint64_t mib = 1 << 20;
+    const dt_memory all = {.total_bytes = 600 * mib, .available_bytes = 550 * mib};
+    dt_memory m = all;
+    dt_memory_leave_gpus(&m, folder_path);
+    write_under("sys/devices/system/node/node0/cpulist", "0-71\n");
+    write_under("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 500000 kB\nNode 0 MemFree: 450000 kB\n");
+    write_under("sys/devices/system/node/node2/cpulist", "\n");
+    write_under("sys/devices/system/node/node2/meminfo", "Node 2 MemTotal: 0 kB\nNode 2 MemFree: 0 kB\n");
+    write_under("sys/devices/system/node/node11/cpulist", "\n");
+    write_under("sys/devices/system/node/node11/meminfo",
+                "Node 11 MemTotal:    98304 kB\nNode 11 MemFree:     81920 kB\nNode 11 MemUsed:     16384 kB\n"
+                "Node 11 Active(file):     1024 kB\nNode 11 Inactive(file):     2048 kB\nNode 11 Mlocked: 0 kB\n");
+    dt_memory_leave_gpus(&m, folder_path);
+    write_under("proc/iomem", "00000000-00000000 : System RAM\n00000000-00000000 : dax0.0\n");
+    dt_memory_leave_gpus(&m, folder_path);
+    assert_memory_equal(&m, &all, sizeof m);
+    write_under("proc/iomem", "00000000-00000000 : System RAM\n  00000000-00000000 : System RAM (NVIDIA)\n");
+    dt_memory_leave_gpus(&m, folder_path);
+    assert_int_equal(m.total_bytes, 504 * mib);
+    assert_int_equal(m.available_bytes, 467 * mib);
+    m = (dt_memory){.total_bytes = 90 * mib, .available_bytes = 10 * mib}; // numbers that were read apart
+    dt_memory_leave_gpus(&m, folder_path);
+    assert_true(m.total_bytes == 0 && m.available_bytes == 0);
+}
+
 TEST_WITH(test_log, folder_make, folder_remove) {
     const char *file = in_folder("log");
     must(dt_log_open(file));
