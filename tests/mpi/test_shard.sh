@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # train.shard: optimizer. Weights, averages, moments and results have the bits of a run that divides nothing, on the same numbers of
-# ranks: with several optimizers, on unequal hosts, across evaluations of averages, when it goes on with fewer ranks, begins
-# without the key, and is killed while it saves. What it cannot do is refused.
+# ranks: in bf16 where the CPU has it, with several optimizers, on unequal hosts, across evaluations of averages, when it goes on
+# with fewer ranks, begins without the key, and is killed while it saves. What it cannot do is refused.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 
@@ -31,6 +31,14 @@ for name in whole parts; do
     run 1 $name "${words[@]}"
 done
 same whole parts
+
+if has_bf16; then # fp32 weights stay on all ranks: kernels may pack from them at their use
+    for np in 2 4; do
+        run $np half$np train.precision=bf16
+        run $np half_parts$np train.precision=bf16 $shard
+        same half$np half_parts$np
+    done
+fi
 
 # other optimizers; two ranks on a host and one on another, of two replicas, gradients in bf16
 fake_hosts 2
