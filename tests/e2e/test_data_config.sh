@@ -73,6 +73,19 @@ sets=()
 three acoustic loss 1 40 'unit: pipe' 'leak: {kind: class' 'features: logmel' 'n_mels: 64' '!flip:' '!hz'
 packed raw/lens lens.tar --pattern '{label}/{id}.fits' --join raw/lens/lens.csv
 three lens loss 1 40 'channels: 4 ' 'stretch: asinh' 'flip: both' 'size: [64, 64]' 'einstein_radius'
+# real galaxies in five bands, a cube each, where the data is there
+cubes=$SOURCE/../shared/data/lens_des.tar
+if [ -f "$cubes" ]; then
+    mkdir des && tar xf "$cubes" -C des --strip-components 4 --wildcards '*.fits' '*/map.txt'
+    awk 'BEGIN { print "key,sigma_v" } NR > 1 { printf "0-%05d,%s\n", NR - 2, $1 }' des/map.txt >des.csv
+    rm des/map.txt
+    for band in g r i z Y; do mv des/$band.fits des/0_$band.fits; done
+    packed des cubes.tar --slices --pattern '{sky}_{band}.fits' --group sky
+    packed cubes.tar des.tar --join des.csv
+    options=(--target sigma_v)
+    three des mae 100 3 'name: fusion' 'stretch: asinh' 'y: [{flip: both}, {rotate: 180}]' 'sigma_v: {kind: real, ' 'size: [96, 96]'
+    options=()
+fi
 packed raw/pose/images pose.tar --join raw/pose/pose.csv --duplicates drop
 three pose loss 0.9 24 'source: [pitch, roll, yaw]' 'loss: smooth_l1' '!flip:'
 
