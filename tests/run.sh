@@ -54,6 +54,11 @@ if [ "$what" = all ]; then
         touch "$impi/complete"; } >"$PWD/.cache/impi.log" 2>&1; then
         export IMPI=$impi
     fi
+    # etcd and an API server for cluster/test_apiserver: minutes
+    api=$PWD/.cache/apiserver
+    if [ -e "$api/kube-apiserver" ] || tests/cluster/make_apiserver.sh "$api" >"$PWD/.cache/apiserver.log" 2>&1; then
+        export KUBEBUILDER_ASSETS=$api
+    fi
 fi
 
 if [ "$what" != quick ]; then
