@@ -376,8 +376,9 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
         write_points(out, k, a, THE_LINE);
         fputs("\"/>", out);
     }
-    // few points: the line alone would hide where values are
-    if (dots || (!area && k->n <= 24 && !c->unit_square && k->look == DT_CURVE_LINE))
+    // few points, and not one at each step: the line alone would hide where values are
+    const bool apart = c->powers || k->n == 1 || k->points[k->n - 1].x - k->points[0].x > k->n - 1;
+    if (dots || (!area && k->n <= 24 && apart && !c->unit_square && k->look == DT_CURVE_LINE))
         for (int i = 0; i < k->n; i++)
             fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(a, k->points[i].x),
                     y_of(a, k->points[i].y));

@@ -143,6 +143,12 @@ def check_compared(path, n_configurations):
     assert len({c.split('data-axes="')[1].split('"')[0].split()[4:6].__str__() for c in charts}) == 1, "the charts differ in x"
 
 
+def check_dots(path):
+    """Dots where evaluations are, none at each step."""
+    charts = {re.search("<b>(.*?)</b>", c).group(1): c.count("<circle") for c in re.findall("<figure>.*?</figure>", read(path)[0], re.S)}
+    assert charts["accuracy"] == 4 and charts["Loss"] == 4 and charts["Learning rate"] == 0 == charts["Gradient norm"], charts
+
+
 def write_groups(run):
     """The last evaluation with intervals, groups and a confusion matrix."""
     write(run, 100, "groups", ("tiger", "goose"), 10)

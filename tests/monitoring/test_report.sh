@@ -52,6 +52,10 @@ for run in runs/hostile*; do py check_hostile "$run/report.html"; done
 expect 0 hostile.html "$dtrain" report runs/hostile* -o hostile.html
 py check_hostile hostile.html
 
+py write_run runs/short 20 short cat 5
+expect 0 report.html "$dtrain" report runs/short
+py check_dots runs/short/report.html
+
 # -- what is left out is said; values are whole
 py write_run runs/ten 100 ten abcdefghij
 py write_ten_curves runs/ten 100
