@@ -17,6 +17,8 @@ def check_job(work):
     assert resources("given") == ("12", "20Gi", 4), resources("given")
     assert pod("with")["containers"][0]["resources"]["limits"]["rdma/rdma_shared_device_a"] == 1
     assert pod("with")["priorityClassName"] and pod("with")["tolerations"] and pod("with")["imagePullSecrets"]
+    arch = {"kubernetes.io/arch": "arm64"}
+    assert pod("with", "Launcher")["nodeSelector"] == arch and pod("with")["nodeSelector"].items() > arch.items()
     assert pod("with")["containers"][0]["image"] == 'a: "b'
     for role in ("Launcher", "Worker"):
         security = pod("with", role)["securityContext"]

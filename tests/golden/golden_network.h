@@ -1,8 +1,8 @@
 // golden_network.h: a whole network trained some steps beside PyTorch: weights and images are a formula
 // of their position, the same here and in make_*.py, so golden files hold results only.
 //
-// defines: golden_mixed, golden_u8, golden_labels, golden_image_field, golden_fill_weights, golden_network,
-//          golden_network_step
+// defines: golden_mixed, golden_u8, golden_labels, golden_image_field, golden_fill_weights, golden_steps,
+//          golden_network, golden_network_step
 #ifndef DT_TESTS_GOLDEN_NETWORK_H
 #define DT_TESTS_GOLDEN_NETWORK_H
 
@@ -58,6 +58,12 @@ static inline void golden_fill_weights(dt_params *p) {
             p->master[e->offset + i] = (float)(e->shape.n > 1 ? u * scale : one > 0 ? one * (1 + 0.1 * u) : 0.1 * u);
         }
     }
+}
+
+// At most `most` steps of training, fewer where an emulator is too slow for so many (GOLDEN_STEPS).
+static inline int golden_steps(int most) {
+    const char *steps = getenv("GOLDEN_STEPS");
+    return steps && atoi(steps) < most ? atoi(steps) : most;
 }
 
 // A network that can run: everything from the config on.

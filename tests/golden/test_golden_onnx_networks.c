@@ -57,7 +57,7 @@ static void run_file(const dt_safetensors *file, const char *name, const char *e
     golden_compare("loss", &first, loss, 1, 1e-5);
     const int n = compare_after(file, name, net.params);
     assert_true(n > 0);
-    const int steps = strcmp(exporter, "dynamo") == 0 ? 1 : STEPS;
+    const int steps = strcmp(exporter, "dynamo") == 0 ? 1 : golden_steps(STEPS);
     float last = first;
     for (int i = 1; i < steps; i++) last = golden_network_step(&net, i, BATCH, sgd);
     print_message("%s_%s: %d tensors as PyTorch's after a step; loss %.4f, after %d steps %.4f\n", name, exporter, n,
