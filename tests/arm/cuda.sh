@@ -35,8 +35,7 @@ fi
 own=$(cd "$(dirname "$(realpath "$CUDACXX")")/.." && pwd)
 own=$own/include # in a toolkit a link to that of its target
 CUDAFLAGS="-I$own -I$own/cccl -L$ARM_CUDA/nvidia/cu13/lib" TARGETS=dtrain_cuda launch/build.sh "$build" -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_PATHS="$ARM_CUDA/nvidia" \
-    -DDTRAIN_CUDA_ARCHITECTURES="${ARCHITECTURES:-}" -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" \
-    -DCMAKE_MODULE_LINKER_FLAGS="--sysroot=$ARM_ROOT" # which CMake leaves out where g++ links for CUDA
+    -DDTRAIN_CUDA_ARCHITECTURES="${ARCHITECTURES:-}" -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake"
 module=$build/dtrain_cuda.so
 fail() { echo "FAILED: arm/cuda.sh: $*" >&2; exit 1; }
 

@@ -9,9 +9,10 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
-# ahead of the C library that the compiler's package brings, which is older than the root's
+# ahead of the C library that the compiler's package brings, which is older than the root's; the root, which CMake leaves out
+# where g++ links for CUDA
 foreach(kind EXE SHARED MODULE)
-  set(CMAKE_${kind}_LINKER_FLAGS_INIT -L${root}/usr/lib/aarch64-linux-gnu)
+  set(CMAKE_${kind}_LINKER_FLAGS_INIT "--sysroot=${root} -L${root}/usr/lib/aarch64-linux-gnu")
 endforeach()
 set(ENV{PKG_CONFIG_LIBDIR} ${root}/usr/lib/aarch64-linux-gnu/pkgconfig:${root}/usr/share/pkgconfig)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${root})
