@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The CPU program for arm64, without such a machine: cross-compiled against a root of Debian 13's packages, run by qemu-user.
-# tests/run.sh arm. Unit and golden tests under pages of 4 KiB, those of ops also as a CPU with SVE of 256 bits, and a look at
-# the hottest kernels' instructions (check_vectors.py), then pack, verify, train, stop and resume under pages of 4 and of
+# tests/run.sh arm. Unit and golden tests under pages of 4 KiB, some also as a CPU with SVE of 256 bits, and a look at the
+# hottest kernels' instructions (check_vectors.py), then pack, verify, train, stop and resume under pages of 4 and of
 # 64 KiB: packed shards must be those of this machine's program (BUILD, default build) to the byte, LMDBs of each side are
 # read by the other, and losses agree to 1e-4. What the emulator lacks is left out by name.
 set -euo pipefail
@@ -30,7 +30,8 @@ TARGETS="dtrain dtrain_mpi tests_unit tests_golden" launch/build.sh "$build" -DC
 export QEMU_SET_ENV=LD_LIBRARY_PATH=$build GOLDEN_STEPS=1
 ctest --test-dir "$build" -R '^(unit|golden)/test_' -E 'augment_draws|cache|cpu_choices|test_base$|golden_torchvision|golden_onnx$|golden_fusion|onnx_calls|onnxruntime' \
     -j$((3 * $(nproc))) --timeout 900 --output-on-failure --no-tests=error # slots: tests/CMakeLists.txt
-QEMU_CPU=max,sve-max-vq=2 ctest --test-dir "$build" -R golden/test_golden_ops --timeout 900 --output-on-failure --no-tests=error
+QEMU_CPU=max,sve-max-vq=2 ctest --test-dir "$build" -R 'golden/test_golden_(ops|layers|onnx_networks)$' -j$((3 * $(nproc))) \
+    --timeout 900 --output-on-failure --no-tests=error
 python3 tests/arm/check_vectors.py "$build"
 
 export SOURCE=$PWD BUILD=$host DTRAIN=$host/dtrain

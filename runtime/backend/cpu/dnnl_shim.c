@@ -298,6 +298,12 @@ typedef struct op_mds {
     md_handle src, weights, bias, dst; // by role, not by direction: diff_src is in src
 } op_mds;
 
+static const char *impl_of(const_dnnl_primitive_desc_t pd) {
+    const char *name = "?";
+    dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
+    return name;
+}
+
 static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir, const dt_dnnl_conv *c,
                                   const op_mds *m, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint) {
     dnnl_dims_t st = {c->stride[0], c->stride[1]};
@@ -311,8 +317,11 @@ static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction d
                                                                     dil, p0, p1, hint, attr);
     }
     if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
-        return dnnl_convolution_backward_weights_primitive_desc_create(pd, the_engine, alg, m->src, m->weights, m->bias,
-                                                                       m->dst, st, dil, p0, p1, hint, attr);
+        dnnl_status_t s = dnnl_convolution_backward_weights_primitive_desc_create(
+            pd, the_engine, alg, m->src, m->weights, m->bias, m->dst, st, dil, p0, p1, hint, attr);
+        // wrong sums where a depthwise convolution has strides and padding (oneDNN's issue 4124)
+        while (s == dnnl_success && strcmp(impl_of(*pd), "jit_dw:sve_256") == 0) s = dnnl_primitive_desc_next_impl(*pd);
+        return s;
     }
     return dnnl_convolution_forward_primitive_desc_create(pd, the_engine, dnnl_forward_training, alg, m->src,
                                                           m->weights, m->bias, m->dst, st, dil, p0, p1, attr);
@@ -512,9 +521,7 @@ dt_dnnl_md dt_dnnl_op_md(const dt_dnnl_op *op, int arg) {
 }
 
 const char *dt_dnnl_op_impl(const dt_dnnl_op *op) {
-    const char *name = "?";
-    dnnl_primitive_desc_query(op->pd, dnnl_query_impl_info_str, 0, (void *)&name);
-    return name;
+    return impl_of(op->pd);
 }
 
 bool dt_dnnl_op_is_slow(const dt_dnnl_op *op) {
