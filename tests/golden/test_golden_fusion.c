@@ -66,7 +66,8 @@ static void run_network(const char *name, const char *yaml, const char *logits_n
 
     const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-8f}};
     const float *losses = golden_find(file, name, "losses", NULL);
-    for (int step = 0; step < STEPS; step++) {
+    const int steps = golden_steps(STEPS);
+    for (int step = 0; step < steps; step++) {
         float loss = golden_network_step(&n, step, N, adamw);
         golden_compare("loss", &loss, &losses[step], 1, tol.loss);
         if (step == 0) {
@@ -76,7 +77,7 @@ static void run_network(const char *name, const char *yaml, const char *logits_n
             compare_probes(file, "grad", p, p->grads[0], 1.0 / N, tol.grad);
         }
     }
-    compare_probes(file, "after", p, p->master, 1, tol.after);
+    if (steps == STEPS) compare_probes(file, "after", p, p->master, 1, tol.after);
     for (int i = 0; i < 2; i++) free(in[i].values);
     golden_network_destroy(&n);
     dt_safetensors_close(file);
