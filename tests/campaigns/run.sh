@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 campaign=${1:-} until=$((SECONDS + 60 * ${2:-60})) table=tests/campaigns/results.csv log=.cache/campaign.$$.log
-TARGETS="dtrain dtrain_mpi dtrain_http test_sim" launch/build.sh build -DDTRAIN_TESTS=ON
+TARGETS="dtrain dtrain_mpi dtrain_http test_sim" launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=OFF
 . launch/mpi_env.sh
 export SOURCE=$PWD BUILD=$PWD/build DTRAIN=$PWD/build/dtrain
 mkdir -p .cache
@@ -21,7 +21,7 @@ next_seed() { awk -F, -v c="$campaign" '$1 == c { n = $3 } END { print n + 1 }' 
 case $campaign in
 kills)
     aim=1000 n=25 unit=kills
-    round() { KILLS=25 STEPS=300 SEED=$1 tests/fault/test_kill_resume.sh; }
+    round() { KILLS=25 STEPS=300 SEED=$1 bash tests/fault/test_kill_resume.sh; }
     ;;
 cuts)
     aim=100000 n=1000 unit=cuts
