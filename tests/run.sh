@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 
 launch/packages.sh --tests
 mkdir -p .cache
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 # for builds of the same source in tests: release, wheel
 . launch/mpi_env.sh
 
 # The other side's own readers (TensorBoard, safetensors, lmdb, webdataset, wids, onnxruntime, cuobjdump), from PyPI where it can be

@@ -46,16 +46,16 @@ git archive --format=tar --prefix="$name/" HEAD | gzip -n9 >"$out/$name.tar.gz"
 tar -C "$work" -xzf "$out/$name.tar.gz"
 
 echo "release: build of the tarball"
-# what ccache has of the same source in another folder counts
+# what ccache has of the same source in another folder counts, where the build is in it by the same name
 export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
 export GIT_CEILING_DIRECTORIES=$work
-TARGETS="dtrain help_files" "$work/$name/launch/build.sh" "$work/build" -DDTRAIN_TESTS=OFF -DDTRAIN_CUDA="${DTRAIN_CUDA:-OFF}" >"$work/log" 2>&1 ||
+TARGETS="dtrain help_files" "$work/$name/launch/build.sh" "$work/$name/build" -DDTRAIN_TESTS=OFF -DDTRAIN_CUDA="${DTRAIN_CUDA:-OFF}" >"$work/log" 2>&1 ||
     { tail -n 30 "$work/log" >&2; die "the tarball does not build"; }
-[ "$("$work/build/dtrain" --version)" = "dtrain $version" ] || die "the built program is not version $version"
-cmake --build "$work/build" --target sbom >"$work/log" 2>&1 || { cat "$work/log" >&2; die "no list of parts"; }
-cp "$work/build/$name.cdx.json" "$out/"
+[ "$("$work/$name/build/dtrain" --version)" = "dtrain $version" ] || die "the built program is not version $version"
+cmake --build "$work/$name/build" --target sbom >"$work/log" 2>&1 || { cat "$work/log" >&2; die "no list of parts"; }
+cp "$work/$name/build/$name.cdx.json" "$out/"
 if command -v dpkg-shlibdeps >/dev/null; then
-    cpack --config "$work/build/CPackConfig.cmake" -B "$work/deb" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "no .deb"; }
+    cpack --config "$work/$name/build/CPackConfig.cmake" -B "$work/deb" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "no .deb"; }
     cp "$work"/deb/*.deb "$out/"
 fi
 
