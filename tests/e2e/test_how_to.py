@@ -1,5 +1,5 @@
 """Functions of test_how_to.sh: what it trains on, and checks of what it wrote."""
-import glob, importlib.util, json, math, os, random, re, shutil, struct, wave, yaml
+import glob, importlib.util, json, math, os, random, re, shlex, shutil, struct, wave, yaml
 
 
 def make():
@@ -92,7 +92,7 @@ def of_imbalance(page):
 
 # What does not run here, by what its lines say, and why.
 SKIPPED = [
-    (r"\b(s3|gs)://", "a bucket"), (r"dtrain launch cloud|kubectl|sbatch", "a cluster or a cloud"), (r"\b(curl|hf download|pip install)\b", "the network"),
+    (r"\b(s3|gs)://", "a bucket"), (r"dtrain launch (cloud|slurm)|kubectl|sbatch", "a cluster or a cloud"), (r"\b(curl|hf download|pip install)\b", "the network"),
     (r"tritonserver|tritonclient", "a Triton server"), (r"CUDA|device\.kind=cuda|tests/gpu", "a GPU"), (r"launch/(quickstart|packages|build)|tests/run\.sh", "installs and builds"),
     (r"^import (torch|timm)|safetensors import", "PyTorch")]
 STARTS = r"(\$ |dtrain |build/dtrain |mpirun |setsid |until |for |jq |launch/\w|tests/\w|curl |[A-Z_]+=\S+ )"
@@ -126,9 +126,11 @@ def commands(source, out):
             why = next((why for what, why in SKIPPED if re.search(what, block, re.M)), None)
             if why:
                 n_skipped += 1
-                script.append(f": skipped, {why}: {block.splitlines()[0][:60]!r}".replace("'", '"').replace("`", ""))
+                script.append(f": skipped, {why}: " + shlex.quote(block.splitlines()[0][:60]))
             elif kind == "yaml" and page == "README":
                 open("photos.yaml", "w").write(block)
+            elif kind == "yaml" and "scrape_configs" in yaml.safe_load(block): # Prometheus's, whose package the tests have
+                script.append(f"cat >prometheus.yml <<'END'\n{block}END\n! command -v promtool >/dev/null || promtool check config prometheus.yml")
             elif kind == "yaml" and "run" in yaml.safe_load(block): # a whole config
                 script.append(f"cat >configs/{yaml.safe_load(block)['run']['name']}.yaml <<'END'\n{block}END")
             elif kind == "yaml":
