@@ -131,11 +131,28 @@ bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r) {
     return dt_memory_bytes(nets, r) <= dt_memory_free_bytes(r);
 }
 
-// before any plan: the activations that live at once, as the recompute pass counts them
-bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
+static size_t memory_report_activation_bytes(const dt_open_run *r, dt_graph *g) {
     const size_t replicas = r->replicas_open ? 1 : (size_t)r->replicas->n_replicas; // replicas_open: one replica may do
-    const dt_status st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX});
-    return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(r);
+    const __typeof__(g->recompute) configured = g->recompute;
+    dt_status st = DT_OK;
+    if (!configured.bytes_before) st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX}); // only counts
+    const size_t n_bytes =
+        st == DT_OK ? g->recompute.bytes_after * replicas : 0; // a broken graph fails where it is planned
+    g->recompute = configured;
+    return n_bytes;
+}
+
+bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
+    return memory_report_activation_bytes(r, g) <= dt_memory_free_bytes(r);
+}
+
+size_t dt_memory_excess_bytes(const dt_open_run *r, dt_graph *g) {
+    const size_t n_bytes = memory_report_activation_bytes(r, g);
+    size_t free_bytes = 0, total_bytes = 0;
+    memory_report_find_room(r, &free_bytes, &total_bytes);
+    // what other processes have of a device may be free again
+    const bool excess = n_bytes / 2 > (r->backend->device ? total_bytes : free_bytes);
+    return excess ? n_bytes + dt_memory_reserve_bytes(r->backend) : 0;
 }
 
 // Room for the code that a library generates, and for what else a library allocates.
@@ -163,6 +180,27 @@ static void warn_little_room(const dt_nets *nets, const dt_open_run *r) {
             (plan + copy + other) / mib, plan / mib, copy / mib, other / mib, room / mib);
 }
 
+// kinds: of memory, with MiB; taken: other processes have what is missing.
+static dt_status refuse(const dt_open_run *r, size_t n_bytes, const char *kinds, bool taken) {
+    size_t free_bytes = 0, total_bytes = 0;
+    memory_report_find_room(r, &free_bytes, &total_bytes);
+    return dt_fail(
+        taken ? DT_E_INTERNAL : DT_E_USAGE,
+        "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. %s"
+        "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
+        "(evaluation)%s",
+        r->backend->device ? "the GPU" : "the memory of this host or container", (double)n_bytes / 1048576.0, kinds,
+        (double)total_bytes / 1048576.0, (double)free_bytes / 1048576.0, r->backend->device ? "free" : "this rank's",
+        taken ? "Other processes have the rest. train.recompute: auto takes less and gives the same bits. " : "",
+        r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
+        dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
+}
+
+dt_status dt_memory_check_activations(const dt_open_run *r, dt_graph *g) {
+    const size_t n_bytes = dt_memory_excess_bytes(r, g);
+    return n_bytes ? refuse(r, n_bytes, "activations alone", false) : DT_OK;
+}
+
 dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
@@ -179,17 +217,8 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
                  (double)rows[i].n_bytes / 1048576.0);
     }
     // what other processes have may be free again
-    const bool taken = r->backend->out_of_memory = r->backend->device && sum <= total_bytes;
-    return dt_fail(
-        taken ? DT_E_INTERNAL : DT_E_USAGE,
-        "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. %s"
-        "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
-        "(evaluation)%s",
-        r->backend->device ? "the GPU" : "the memory of this host or container", (double)sum / 1048576.0, text,
-        (double)total_bytes / 1048576.0, (double)free_bytes / 1048576.0, r->backend->device ? "free" : "this rank's",
-        taken ? "Other processes have the rest. train.recompute: auto takes less and gives the same bits. " : "",
-        r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
-        dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
+    r->backend->out_of_memory = r->backend->device && sum <= total_bytes;
+    return refuse(r, sum, text, r->backend->out_of_memory);
 }
 
 void dt_memory_compare(const dt_nets *nets, const dt_open_run *r, size_t free_bytes) {

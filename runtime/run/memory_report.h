@@ -23,8 +23,13 @@ size_t dt_memory_free_bytes(const dt_open_run *r);
 size_t dt_memory_reserve_bytes(dt_backend *b);
 // Whether dt_memory_check will pass.
 bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r);
-// Whether a graph without a plan may fit, by the sizes of its values (passes/recompute.c).
+// Of a graph that has no plan, by the values that live at once (passes/recompute.c counts them, a few per cent above what a
+// plan takes): whether its activations may fit, and their bytes where these are more than twice the free memory, else 0.
 bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g);
+size_t dt_memory_excess_bytes(const dt_open_run *r, dt_graph *g);
+// DT_E_USAGE where there is such an excess. Called before plans, for which libraries generate code: oneDNN 2.6 takes minutes
+// and more for AMX convolutions of tens of gigabytes.
+dt_status dt_memory_check_activations(const dt_open_run *r, dt_graph *g);
 // DT_E_USAGE, with every kind in one line, where the networks do not fit. Called before memory is taken.
 dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r);
 // After the first steps of a device: how far what they took of free_bytes is from what was planned; a warning where that is

@@ -174,8 +174,7 @@ static dt_plan_opts plan_opts(const dt_open_run *r) {
     return (dt_plan_opts){.threads = r->resolved.replica_threads, .n_replicas = r->replicas->n_replicas};
 }
 
-static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
-    if (!r->backend->device) DT_TRY(dt_memory_room_for_kernels());
+static dt_status nets_build_graphs(dt_nets *n, dt_open_run *r) {
     const dt_run_state *s = &r->record;
     // an inference session: the phase that made its weights; those of step s come from the phase of step s - 1
     const bool inference = r->request.use == DT_RUN_INFERENCE;
@@ -192,6 +191,11 @@ static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
     DT_TRY(dt_agree_shared(r->comm, choose_metrics(n, r)));
     for (int i = 0; i < n->n_phases && n->training; i++)
         DT_TRY(build_graph(r, true, n->phases[i].begin, &n->phases[i].train.graph));
+    return DT_OK;
+}
+
+static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
+    if (!r->backend->device) DT_TRY(dt_memory_room_for_kernels());
     DT_TRY(nets_lay_out(n, r));
     const dt_plan_opts opts = plan_opts(r);
     dt_plan_opts train = opts;
@@ -234,12 +238,15 @@ static dt_status plan_again(dt_nets *n, dt_open_run *r, int n_replicas) {
         DT_TRY(dt_run_set_replicas(r, n_replicas)); // elastic keeps replica_threads, resume divides the threads again
         dt_run_answer(r);
     }
+    DT_TRY(nets_build_graphs(n, r));
     return nets_make_plans(n, r);
 }
 
 // Plans that fit. device.replicas: auto is a replica a thread, as it is the fastest, but no more than have room, which
 // is `room` bytes on the rank that has the least.
 static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
+    DT_TRY(nets_build_graphs(n, r));
+    if (n->training) DT_TRY(dt_memory_check_activations(r, dt_nets_trained(n).graph));
     DT_TRY(nets_make_plans(n, r));
     const int most = r->replicas->n_replicas;
     const bool saves = n->training && r->config->checkpoint.async;
@@ -432,13 +439,18 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
 // The largest micro-batch whose plan fits the memory. train.global_batch stays, so neither the learning rate nor the
 // number of steps changes. Nothing is tried out: plans know their sizes before they take memory.
 
-// What training takes of this rank's memory with the values that the run has now: plans are made and dropped.
+// What training takes of this rank's memory with the values that the run has now: plans are made and dropped, unless
+// the activations alone are far too large.
 static dt_status nets_measure(dt_open_run *r, size_t *n_bytes) {
     dt_nets n = {.training = true};
     DT_TRY(dt_run_set_replicas(r, r->resolved.replicas)); // of the size under test
     DT_TRY(dt_targets_read(&n.targets, r->config, r->fields, r->n_fields, true));
-    const dt_status st = nets_make_plans(&n, r);
-    if (st == DT_OK) *n_bytes = dt_memory_bytes(&n, r);
+    dt_status st = nets_build_graphs(&n, r);
+    *n_bytes = st == DT_OK ? dt_memory_excess_bytes(r, dt_nets_trained(&n).graph) : 0;
+    if (st == DT_OK && !*n_bytes) {
+        st = nets_make_plans(&n, r);
+        if (st == DT_OK) *n_bytes = dt_memory_bytes(&n, r);
+    }
     dt_nets_drop(&n);
     return st;
 }

@@ -15,8 +15,8 @@ activations() { # SCALES
 single=$(activations '[96]') all=$(activations '[96, 88, 80]')
 awk "BEGIN { exit !($all <= 1.25 * $single) }" || fail "three scales take $all MiB, the largest alone $single"
 
-# what cannot fit is not timed either. oneDNN 2.6 takes minutes to generate AMX code of a weight gradient of this size
-exits 2 "does not fit" env ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 "$DTRAIN" check "$config" "${one[@]}" data.path="$work/none.tar" model.scales=[16384] \
+# neither timed nor planned: oneDNN 2.6 does not return from an AMX weight gradient of this size
+exits 2 "does not fit .*(activations alone)" "$DTRAIN" check "$config" "${one[@]}" data.path="$work/none.tar" model.scales=[16384] \
     train.global_batch=512 train.micro_batch=512 train.precision=auto device.winograd=off
 ! grep -q "times as fast" "$work/log" || fail "precisions of a network that cannot fit were timed"
 join=(data.fields.fingerprint.size=32 'model.scales=[20, {side: 26, from: 4 steps}, {side: 32, from: 75%}]'
