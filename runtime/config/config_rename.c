@@ -56,7 +56,7 @@ static const renaming *find_renaming(const char *path, const char *word) {
 // taken: the map has the new key, too.
 static void warn(const renamer *r, const char *where, const char *old, const char *now, bool taken) {
     if (r->file && dt_launcher_rank() <= 0) // before ranks know of each other; -1: without a launcher
-        dt_warn("%s: '%s' is '%s' now%s, and is refused from the next minor release on; "
+        dt_warn("%s: '%s' is '%s' now%s, and goes with the next major release; "
                 "dtrain check CONFIG --upgrade prints the config in the new spelling",
                 where, old, now, taken ? ", which has a value of its own: it is ignored" : "");
 }
