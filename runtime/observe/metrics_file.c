@@ -312,31 +312,33 @@ typedef struct jsonl {
     dt_metrics_opts o;
 } jsonl;
 
-// Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
-// as read by dt_lines, whose last line may lack its break
-static int64_t good_bytes(const char *path, int64_t limit) {
+// Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects. The last line
+// may lack its break. DT_E_USAGE: a newer dtrain wrote some.
+static dt_status find_good_bytes(const char *path, int64_t limit, int64_t *end) {
     dt_lines lines;
-    int64_t end = 0;
+    dt_status st = DT_OK;
     size_t n;
     dt_lines_open(&lines, path, 0);
     // a line that crosses the limit does not count
-    for (char *line; (line = dt_lines_next(&lines, &n)) && lines.at <= limit; end = lines.at) {
+    for (char *line; st == DT_OK && (line = dt_lines_next(&lines, &n)) && lines.at <= limit; *end = lines.at) {
         json_t *object = json_loadb(line, n, 0, NULL);
-        json_decref(object);
         if (!object) break; // damaged: nothing behind it is trusted
+        st = dt_run_log_check_record(path, object);
+        json_decref(object);
     }
     dt_lines_close(&lines);
-    return end;
+    return st;
 }
 
-static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
-    if (truncate_to <= 0) return 0;               // a new run, or none of it was in the checkpoint
-    int64_t keep = good_bytes(path, truncate_to); // usually all
-    if (keep != truncate_to)
+static dt_status find_bytes_to_keep(const char *path, int64_t truncate_to, int64_t *keep) {
+    *keep = 0;
+    if (truncate_to <= 0) return DT_OK;               // a new run, or none of it was in the checkpoint
+    DT_TRY(find_good_bytes(path, truncate_to, keep)); // usually all
+    if (*keep != truncate_to)
         dt_warn("%s: only the first %" PRId64 " of the %" PRId64
                 " bytes that the checkpoint knows are whole lines: later metrics are missing",
-                path, keep, truncate_to);
-    return keep;
+                path, *keep, truncate_to);
+    return DT_OK;
 }
 
 static void put_given(void *j, const char *path, const char *value, const char *usual, bool is_default) {
@@ -346,7 +348,10 @@ static void put_given(void *j, const char *path, const char *value, const char *
 static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     jsonl *s = dt_xcalloc(1, sizeof *s);
     char *path = dt_xprintf("%s/metrics.jsonl", o->run_dir);
-    dt_status st = dt_metrics_file_open(&s->file, path, bytes_to_keep(path, o->truncate_to));
+    int64_t keep;
+    s->file.fd = -1;
+    dt_status st = find_bytes_to_keep(path, o->truncate_to, &keep);
+    if (st == DT_OK) st = dt_metrics_file_open(&s->file, path, keep);
     free(path);
     dt_json_init(&s->line); // one buffer for all lines
     dt_json_init(&s->given);

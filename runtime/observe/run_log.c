@@ -275,16 +275,17 @@ bool dt_run_log_read_on(dt_run_log *r) {
     return is_new || had_results != (json_array_size(r->results) > 0);
 }
 
-// Every attempt begins with a record that has the version of its lines.
-static dt_status check_starts(const dt_run_log *r) {
+dt_status dt_run_log_check_record(const char *path, const json_t *record) {
+    const char *kind = json_string_value(json_object_get(record, "kind"));
+    if (!kind || strcmp(kind, "start") != 0) return DT_OK;
+    return dt_format_check(path, json_integer_value(json_object_get(record, "schema")), DT_FORMAT_METRICS,
+                           json_string_value(json_object_get(record, "version")));
+}
+
+static dt_status check_records(const dt_run_log *r) {
     char *path = dt_xprintf("%s/metrics.jsonl", r->dir);
     dt_status st = DT_OK;
-    for (int i = 0; i < r->n_events && st == DT_OK; i++) {
-        const json_t *record = r->events[i].record;
-        if (strcmp(json_string_value(json_object_get(record, "kind")), "start") != 0) continue;
-        st = dt_format_check(path, json_integer_value(json_object_get(record, "schema")), DT_FORMAT_METRICS,
-                             json_string_value(json_object_get(record, "version")));
-    }
+    for (int i = 0; i < r->n_events && st == DT_OK; i++) st = dt_run_log_check_record(path, r->events[i].record);
     free(path);
     return st;
 }
@@ -301,7 +302,7 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
     *out = r;
     DT_TRY(dt_result_read(&r->results, r->dir));
     read_on(r, &is_file);
-    if (is_file) return check_starts(r);
+    if (is_file) return check_records(r);
     return dt_fail(DT_E_USAGE,
                    "%s/metrics.jsonl does not exist: give the directory of a run, such as runs/photos, whose "
                    "metrics.sinks include jsonl",

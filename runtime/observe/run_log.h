@@ -83,6 +83,8 @@ typedef struct dt_run_log {
 // Opens a run directory and reads its files. DT_E_USAGE: `dir` is no run with metrics.jsonl, or a newer dtrain wrote it.
 // Close *out in any case.
 dt_status dt_run_log_open(dt_run_log **out, const char *dir);
+// Every attempt begins with a record that has the version of its lines: DT_E_USAGE where `record` is one of a newer dtrain.
+dt_status dt_run_log_check_record(const char *path, const json_t *record);
 // Opens those of n paths that are runs with metrics.jsonl, so that runs/sweep/* may be given, and those in folders that
 // are none, such as runs/sweep: *n_open of them, in *out (heap). DT_E_USAGE: a path does not exist, or none is such a run. Close and free them in any case.
 dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n);

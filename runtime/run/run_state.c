@@ -217,6 +217,11 @@ dt_status dt_run_state_parse(dt_run_state *s, const char *where, const char *tex
     }
     // absent in checkpoints from before DT_NETWORKS: 0
     if (json_object_get(root, "networks")) s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
+    const dt_status networks = dt_format_check(where, s->networks, DT_NETWORKS, writer);
+    if (networks != DT_OK) {
+        json_decref(root);
+        return networks;
+    }
     s->step = read_within(&r, "step", 0, INT64_MAX / 2);
     s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
     s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);

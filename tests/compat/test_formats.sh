@@ -100,6 +100,12 @@ check_newer() {
     newer report runs/sgd runs/ended
     newer report runs
     newer watch runs/ended
+    sed -i 's/"schema":1,/"schema":2,/' runs/adamw/metrics.jsonl
+    rm -r runs/adamw/checkpoints/step-00000048
+    newer small.yaml run.name=adamw train.ema=0.9
+    [ "$(grep -c '"kind":"start"' runs/adamw/metrics.jsonl)" = "$(grep -c '"kind":"start"' kept/runs/adamw/metrics.jsonl)" ] ||
+        fail "an attempt is added to metrics.jsonl of a newer dtrain"
+    again runs/adamw
     again runs/ended
     sed -i 's/"schema":1,/"schema":2,/' runs/ended/result.json
     newer report runs/ended

@@ -132,6 +132,8 @@ TEST(test_newer) {
               dt_run_state_parse(&b, "state.json", "{\"format\":2,\"version\":\"9.1.0\"}"));
     must_fail(DT_E_USAGE, "state.json: written by a newer dtrain (format 7; this build",
               dt_run_state_parse(&b, "state.json", "{\"format\":7}"));
+    must_fail(DT_E_USAGE, "state.json: written by a newer dtrain, 9.1.0 (format 2; this build",
+              dt_run_state_parse(&b, "state.json", "{\"format\":1,\"networks\":2,\"version\":\"9.1.0\"}"));
     for (int newer = 0; newer < 2; newer++) {
         dt_run_state_build(&a, &j);
         if (newer) memcpy(strstr(j.data, "0.1.0"), "9.1.0", 5);
