@@ -453,7 +453,8 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
 }
 
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm, const dt_backend *b,
-                               const dt_resolved *stored) {
+                               const dt_resolved *stored, bool inference) {
+    const bool computes_bf16 = b->computes_dtype(b, DT_BF16);
     dt_precision p = c->train.precision;
     // stored, so that a resumed run computes as before; else bf16 where it is native; auto stays where the backend
     // times it
@@ -464,12 +465,19 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
     if (p == DT_PRECISION_fp16 && !b->device)
         dt_warn("train.precision: fp16 is emulated on the CPU, for trying out its loss scaling: it "
                 "computes in fp32 and rounds each step's gradient to fp16");
-    if (p == DT_PRECISION_bf16 && !b->computes_dtype(b, DT_BF16))
-        return dt_config_fail(c, "train.precision",
-                              "bf16 needs a CPU with AVX-512 or a GPU; this is %s: use fp32 or auto", b->describe(b));
+    // auto was bf16 where the run began
+    if (p == DT_PRECISION_bf16 && !computes_bf16 && (inference || c->train.precision == DT_PRECISION_auto)) {
+        dt_warn("train.precision: this run computed in bf16, which needs a CPU with AVX-512 or a GPU; this is %s: fp32 "
+                "here, so numbers differ in their last digits",
+                b->describe(b));
+        p = DT_PRECISION_fp32;
+    }
     out->precision = p;
     // ranks without bf16 units follow rank 0
     DT_TRY(comm->broadcast_bytes(comm, &out->precision, sizeof out->precision, 0));
+    if (out->precision == DT_PRECISION_bf16 && !computes_bf16)
+        return dt_config_fail(c, "train.precision",
+                              "bf16 needs a CPU with AVX-512 or a GPU; this is %s: use fp32 or auto", b->describe(b));
     if (out->precision == DT_PRECISION_bf16 && !b->supports_dtype(b, DT_BF16))
         dt_warn("train.precision: bf16 is not native here (%s): it will be slow", b->describe(b));
     out->device = b->device ? DT_DEVICE_cuda : DT_DEVICE_cpu;

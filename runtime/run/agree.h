@@ -75,9 +75,11 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
 void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size, const dt_resolved *stored);
 // The member of stored values that no run of this config can have given, or NULL.
 const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c);
-// Precision, once the backend is there; it stays auto where the backend chooses it by timing, in dt_nets_make. Collective.
+// Precision, once the backend is there; it stays auto where the backend chooses it by timing, in dt_nets_make. bf16 of a run
+// that goes on, or is evaluated, where nothing computes bf16 becomes fp32 with a warning, unless a training's key asks for
+// bf16. Collective.
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm, const dt_backend *b,
-                               const dt_resolved *stored);
+                               const dt_resolved *stored, bool inference);
 // DT_E_USAGE for keys of training that this backend does not support. Evaluation does not read them.
 dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b);
 dt_dtype dt_resolved_dtype(const dt_resolved *r);

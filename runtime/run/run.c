@@ -306,7 +306,7 @@ static dt_status run_open_parts(dt_open_run *r) {
     if (r->request.use == DT_RUN_INFERENCE &&
         r->backend->supports_dtype(r->backend, dt_resolved_dtype(&r->record.resolved)))
         was = &r->record.resolved; // as the run evaluates itself
-    DT_TRY(dt_resolve_precision(&r->resolved, c, r->comm, r->backend, was));
+    DT_TRY(dt_resolve_precision(&r->resolved, c, r->comm, r->backend, was, r->request.use == DT_RUN_INFERENCE));
     // kept replicas are those of the checkpoint: memory was enough then
     r->replicas_open =
         r->backend->set_threads && c->device.replicas.is_auto && (dt_run_is_elastic(r) || !keeps_replicas(r));

@@ -36,4 +36,15 @@ works launch slurm --sweep --print small.yaml run.seed=1,2
 works launch cloud --nodes 2 --data s3://a --runs s3://b --print small.yaml
 if kubectl version --client >/dev/null 2>&1; then works launch k8s --namespace a --image b --workers 2 --print small.yaml; fi
 exits 2 "9 ranks cannot share the 8 " "$DTRAIN" launch local -n 9 small.yaml train.global_batch=8 train.micro_batch=auto
+
+# -- a run whose precision: auto was bf16 moves to a CPU that computes no bf16
+if "$DTRAIN" "$config" train.precision=auto run.name=moved run.stop_at=2 >out 2>log; [ $? = 75 ] && grep -q 'precision: bf16' runs/moved/config.yaml; then
+    old=(env ONEDNN_MAX_CPU_ISA=AVX2 "$DTRAIN")
+    exits 0 'computed in bf16, which needs' "${old[@]}" eval runs/moved
+    exits 0 'computed in bf16, which needs' "${old[@]}" "$config" train.precision=auto run.name=moved
+    grep -q 'precision: fp32' runs/moved/config.yaml || fail "the run did not go on in fp32"
+    exits 2 'bf16 needs a CPU' "${old[@]}" "$config" train.precision=bf16 run.name=asked
+else
+    echo "the move to a CPU without bf16 left out: this one chose fp32"
+fi
 echo "${#autos[@]} keys: passed"
