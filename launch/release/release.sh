@@ -42,7 +42,7 @@ echo "release: notes"
 } >"$out/$name.md"
 
 echo "release: source"
-git archive --format=tar --prefix="$name/" HEAD | gzip -n9 >"$out/$name.tar.gz"
+git -c tar.umask=022 archive --format=tar --prefix="$name/" HEAD | gzip -n9 >"$out/$name.tar.gz"
 tar -C "$work" -xzf "$out/$name.tar.gz"
 
 echo "release: build of the tarball"

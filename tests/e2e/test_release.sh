@@ -26,6 +26,9 @@ tar -tzf "$out/dtrain-$version.tar.gz" >"$work/files"
 verify() { ssh-keygen -Y verify -f "$out/allowed_signers" -I maintainers@dtrain.example -n dtrain -s "$out/SHA256SUMS.sig" <"$out/SHA256SUMS"; }
 (cd "$out" && sha256sum --check --quiet SHA256SUMS) && verify >/dev/null || fail "checksums or signature"
 [ "$(wc -l <"$out/SHA256SUMS")" = "$(find "$out" -name 'dtrain*' | wc -l)" ] || fail "a file without a checksum"
+if command -v lintian >/dev/null && command -v dpkg-shlibdeps >/dev/null; then
+    lintian --allow-root --fail-on error,warning "$out"/dtrain_*.deb >"$work/out" 2>&1 || fail "lintian: $(cat "$work/out")"
+fi
 sed -i 's/^./0/' "$out/SHA256SUMS"
 ! verify >/dev/null 2>&1 || fail "the signature of changed checksums holds"
 grep -q '^### Added' "$out/dtrain-$version.md" || fail "no notes of the changelog"
