@@ -7,7 +7,7 @@
 #   dtrain-VERSION.md          release notes: docs/releases/VERSION.md, and the version's section of CHANGELOG.md
 #   SHA256SUMS, SHA256SUMS.sig signed with the SSH key SIGNING_KEY; allowed_signers has its public half
 # The tarball is unpacked and built, and what was built is asked for its version, before anything is signed. A release wants
-# a clean tree, the tag vVERSION and a section [VERSION] in CHANGELOG.md. --dry-run wants neither, takes [Unreleased], and signs
+# a clean tree, the tag vVERSION and a section [VERSION] in CHANGELOG.md. --dry-run wants neither, takes [Unreleased] where the section is not there, and signs
 # with a key that it throws away. The version is that of project() in CMakeLists.txt. Nothing is published.
 set -euo pipefail
 dry=
@@ -21,9 +21,11 @@ name=dtrain-$version signer=maintainers@dtrain.example
 die() { echo "release: $*" >&2; exit 2; }
 
 [ -z "$(ls -A "$out")" ] || die "$out is not empty"
+others=$(git grep -nE '(dtrain[:_-]|newTag: |ARG VERSION=)[0-9]+(\.[0-9]+){2}' -- README.md docs k8s launch ':!docs/releases' ':!launch/release' | grep -vF "$version" || true)
+[ -z "$others" ] || die "CMakeLists.txt has version $version, and there are others:"$'\n'"$others"
 section=$version
 if [ -n "$dry" ]; then
-    section=Unreleased
+    grep -q "^## \[$version\]" CHANGELOG.md || section=Unreleased
 else
     [ -z "$(git status --porcelain)" ] || die "the tree has changes: commit them, or --dry-run"
     [ "$(git describe --tags --exact-match 2>/dev/null)" = "v$version" ] || die "HEAD is not the tag v$version"
