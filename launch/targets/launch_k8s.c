@@ -82,11 +82,11 @@ static dt_status launch_k8s_append(json_t *list, const char *text) {
     return dt_fail(DT_E_USAGE, "'%s' is not UTF-8, which YAML requires", text);
 }
 
-// Kubernetes puts a variable in place of $(NAME), and $( in place of $$(.
+// Kubernetes puts a variable in place of $(NAME), and $ in place of $$.
 static dt_status add_arg(json_t *args, const char *word) {
-    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped; // where all is $(
+    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped; // where all is $
     for (const char *p = word; *p; p++) {
-        if (p[0] == '$' && p[1] == '(') *at++ = '$';
+        if (*p == '$') *at++ = '$';
         *at++ = *p;
     }
     const dt_status st = launch_k8s_append(args, escaped);

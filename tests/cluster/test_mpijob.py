@@ -26,7 +26,7 @@ def check_job(work):
         assert pod("with", role)["containers"][0]["command"] == ["dtrain-user"] + pod("gpu", role)["containers"][0]["command"]
         assert all(v["emptyDir"]["sizeLimit"] for v in pod("cpu", role)["volumes"] if "emptyDir" in v)
     args = pod("cpu", "Launcher")["containers"][0]["args"]
-    assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME)', "-x", "NCCL_DEBUG=WARN", "dtrain"], args
+    assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME) x$$$$y ^$$$$(HOME) $$z', "-x", "NCCL_DEBUG=WARN", "dtrain"], args
     assert pod("cpu", "Launcher")["containers"][0]["envFrom"] == [
         {"prefix": "DTRAIN_SECRET_", "secretRef": {"name": name}} for name in ("aws", 'odd: "name')]
     assert "envFrom" not in pod("gpu", "Launcher")["containers"][0]

@@ -28,7 +28,7 @@ for overlay in cpu gpu kind; do
     kubectl kustomize "$SOURCE/k8s/overlays/$overlay" >"$work/overlay-$overlay.yaml" 2>"$work/log" || fail "k8s/overlays/$overlay"
 done
 (cd "$work" && manifests --workers 2 --image test --queue main "$config" "${small[@]}" run.name=Bio_1 \
-    --slots 2 --env 'MINE=a b;"c" $(HOME)' --env NCCL_DEBUG=WARN --secret aws --secret 'odd: "name' "metrics.sinks=[jsonl, prometheus]" metrics.listen=127.0.0.1:9500) >"$work/job-cpu.yaml"
+    --slots 2 --env 'MINE=a b;"c" $(HOME) x$$y ^$$(HOME) $z' --env NCCL_DEBUG=WARN --secret aws --secret 'odd: "name' "metrics.sinks=[jsonl, prometheus]" metrics.listen=127.0.0.1:9500) >"$work/job-cpu.yaml"
 (cd "$work" && manifests --workers 1 --gpus 4 --image test "$config" run.name=g) >"$work/job-gpu.yaml"
 (cd "$work" && manifests --gpus 4 --cpus 12 --memory 20Gi --image test "$config" run.name=given) >"$work/job-given.yaml"
 with=()
