@@ -223,10 +223,10 @@ static dt_status start_run(sweep *s, dt_cli_jobs *jobs, int run) {
     json_decref(old);
     r->begin_s = dt_clock_s();
     r->phase = SWEEP_RUNS;
-    const int file = open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const char **argv = dt_cli_rank_words(jobs->n_ranks, (const char *const *)words);
-    dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: %s", output, strerror(errno))
-                            : dt_cli_jobs_start(jobs, argv, file, output ? file : 2, &slot);
+    int file;
+    dt_status st = dt_io_open_append(&file, output ? output : "/dev/null");
+    if (st == DT_OK) st = dt_cli_jobs_start(jobs, argv, file, output ? file : 2, &slot);
     if (file >= 0) close(file);
     jobs->run[slot] = run;
     free(argv);

@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 // Of sweep.lock, behind the bytes of runs: who makes what the runs held out.
 static const off_t POOL_BYTE = INT64_MAX / 2 + 1;
@@ -43,12 +42,10 @@ bool dt_sweep_has_folds(const sweep *s) {
 
 static dt_status run_words(dt_cli_jobs *jobs, const char *const *words, const char *out) {
     int slot, code;
-    char *tmp = dt_xprintf("%s.part", out);
-    const int file = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const char **argv = dt_cli_rank_words(1, words);
-    dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: cannot be written", tmp)
-                            : dt_cli_jobs_start(jobs, argv, file, STDERR_FILENO, &slot);
-    if (file >= 0) close(file);
+    dt_io_file file;
+    dt_status st = dt_io_begin(&file, out);
+    if (st == DT_OK) st = dt_cli_jobs_start(jobs, argv, file.fd, STDERR_FILENO, &slot);
     free(argv);
     if (st == DT_OK) {
         dt_cli_jobs_wait(jobs, &slot, &code);
@@ -56,10 +53,7 @@ static dt_status run_words(dt_cli_jobs *jobs, const char *const *words, const ch
             st = dt_fail(code > 0 && code < 128 ? (dt_status)code : DT_E_INTERNAL, "dtrain %s %s ended with code %d",
                          words[0], words[1], code);
     }
-    if (st == DT_OK && rename(tmp, out) != 0) st = dt_fail(DT_E_STORAGE, "%s: cannot be written", out);
-    if (st != DT_OK) unlink(tmp);
-    free(tmp);
-    return st;
+    return dt_io_end(&file, st);
 }
 
 // Whether the file was made of the run's result as it is now, and not of an earlier one of a run that was made longer.

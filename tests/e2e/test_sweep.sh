@@ -55,6 +55,13 @@ code=0
 sweep run.name=t train.max_steps=5 run.seed=1..3 >"$work/again" || code=$?
 [ $code = 2 ] && ! grep -q '(3 of 3 runs)$' "$work/again" || fail "results of other keys: exit $code: $(cat "$work/again")"
 
+# -- messages of a run go through no link
+echo kept >"$work/victim"
+ln -s "$work/victim" "$work/runs/t/seed=4.log"
+code=0
+sweep run.name=t train.max_steps=4 run.seed=1..4 --jobs 2 >/dev/null || code=$?
+[ $code = 5 ] && [ "$(cat "$work/victim")" = kept ] || fail "messages through a link: exit $code: $(cat "$work/victim")"
+
 # -- runs side by side are on GPUs of their own, as far as there are, of those that may be used
 mkdir "$work/bin"
 cat >"$work/bin/mpirun" <<SH
