@@ -305,6 +305,19 @@ TEST(an_unfinished_segment_is_made_again) {
     free(path);
 }
 
+TEST(a_link_is_no_segment) {
+    dt_cache_opts o = opts(DT_CACHE_shared, 0);
+    o.key += 30;
+    char *path = segment_path(o.key), *victim = dt_xstrdup(fixture_path("victim"));
+    assert_int_equal(symlink(victim, path), 0);
+    dt_cache *c;
+    assert_int_equal(dt_cache_open(&c, &o), DT_E_STORAGE);
+    assert_false(dt_io_exists(victim));
+    assert_int_equal(unlink(path), 0);
+    free(victim);
+    free(path);
+}
+
 TEST(a_full_file_system_is_no_crash) {
     uint8_t buf[MAX_ENTRY + 1];
     dt_cache_opts o = opts(DT_CACHE_shared, 0);

@@ -376,6 +376,28 @@ TEST(a_full_disk_costs_nothing_but_time) {
     dt_blob_cache_close(c);
 }
 
+// In place of the object's file, and of the lock.
+TEST(links_are_not_followed) {
+    dt_used_file *f = NULL;
+    size_t n = 0;
+    char *victim = dt_xstrdup(fixture_path("victim"));
+    for (size_t i = 0; i <= n; i++) { // first without a link, to learn the names
+        begin();
+        dt_blob_cache *c = open_cache(0);
+        if (i > 0) unlink(f[i - 1].path);
+        if (i > 0) assert_int_equal(symlink(victim, f[i - 1].path), 0);
+        dt_blob b = open_object(c, "http://h/o", 1);
+        assert_true(reads_all(&b));
+        assert_false(dt_io_exists(victim));
+        dt_blob_close(&b);
+        dt_blob_cache_close(c);
+        if (i == 0) must(dt_used_files_add(&f, &n, fixture_path("cache/objects")));
+    }
+    assert_int_equal(n, 2);
+    dt_used_files_free(f, n);
+    free(victim);
+}
+
 static int set_up(void **state) {
     server = mmap(NULL, sizeof *server, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     truth = malloc(OBJECT_BYTES);
