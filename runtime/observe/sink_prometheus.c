@@ -304,8 +304,9 @@ static void write_textfile(prometheus *s) {
     free(text);
 }
 
-// A run that was killed leaves a file without its exit status, which would be read for ever.
-static void remove_stale(const char *key, const char *folder, const char *suffix) {
+// A run that was killed leaves a file without its exit status, which would be read for ever. `target`, or NULL: text of
+// the endpoint that this process has just opened, so another file with it is stale at any age.
+static void remove_stale(const char *key, const char *folder, const char *suffix, const char *target) {
     char **names, *text = NULL;
     size_t n, n_bytes;
     struct stat info;
@@ -314,9 +315,9 @@ static void remove_stale(const char *key, const char *folder, const char *suffix
     for (size_t i = 0; i < n; i++) {
         char *path = dt_xprintf("%s/%s", folder, names[i]);
         // only names of ours
-        const bool old = strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], suffix) &&
-                         stat(path, &info) == 0 && dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S;
-        if (old && dt_io_read_own(&text, &n_bytes, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
+        if (strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], suffix) && stat(path, &info) == 0 &&
+            dt_io_read_own(&text, &n_bytes, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
+            (dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S || (target && strstr(text, target))) &&
             // a finished run's file stays: it has the exit status
             !strstr(text, "\ndtrain_exit_status{") && unlink(path) == 0)
             dt_info("%s: %s is of a run that was killed: removed", key, path);
@@ -340,8 +341,9 @@ static char *make_address(const prometheus *s, const dt_listen *l) {
 }
 
 static void write_targets(prometheus *s, const dt_metrics_opts *o) {
-    char *address = make_address(s, &o->listen);
+    char *address = make_address(s, &o->listen), *target = dt_xprintf("[\"%s\"]", address);
     dt_json j;
+    remove_stale("metrics.file_sd", o->file_sd, ".json", target);
     dt_json_init(&j);
     dt_json_begin_array(&j, NULL);
     dt_json_begin_object(&j, NULL);
@@ -361,6 +363,7 @@ static void write_targets(prometheus *s, const dt_metrics_opts *o) {
         s->targets = NULL;
     }
     dt_json_fini(&j);
+    free(target);
     free(address);
 }
 
@@ -528,8 +531,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     s->linger_s = o->linger_s;
     s->is_stopped = o->is_stopped;
     find_owner(s);
-    if (o->textfile) remove_stale("metrics.textfile", o->textfile, ".prom"); // before the run's own file
-    if (o->file_sd) remove_stale("metrics.file_sd", o->file_sd, ".json");
+    if (o->textfile) remove_stale("metrics.textfile", o->textfile, ".prom", NULL); // before the run's own file
     if (o->textfile) s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->results_lock, NULL);

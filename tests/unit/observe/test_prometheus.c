@@ -188,6 +188,7 @@ TEST_WITH(test_stale_textfiles, folder_make, folder_remove) {
 }
 
 // The file of service discovery is there as long as the endpoint is, with the port that answers and whose run it is.
+// Another file with the same target is of a killed run.
 TEST_WITH(test_file_sd, folder_make, folder_remove) {
     const int port = free_port();
     struct passwd *me = getpwuid(geteuid());
@@ -201,8 +202,15 @@ TEST_WITH(test_file_sd, folder_make, folder_remove) {
     const dt_listen listens[] = {loopback(port), any, all};
     setenv("SLURM_JOB_ID", "4\"7", 1);
     for (int i = 0; i < 3; i++) {
+        for (int at = port; at < port + 2; at++) { // of a killed run, and of one that lives at the next port
+            char *other = dt_xprintf("[{\"targets\":[\"%s:%d\"],\"labels\":{}}]", i == 0 ? "127.0.0.1" : host, at);
+            must(dt_io_write_file(in_folder("dtrain-x-%d.json", at - port), other, strlen(other)));
+            free(other);
+        }
         dt_metrics *m =
             open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = listens[i], .file_sd = folder_path});
+        assert_false(dt_io_exists(in_folder("dtrain-x-0.json")));
+        assert_true(dt_io_exists(in_folder("dtrain-x-1.json")));
         char *text = ask(port, get), *want = dt_xprintf("\ndtrain_run_info{run=\"test\",user=\"%s\",hpc_job=\"4\\\"7\","
                                                         "host=\"%s\"} 1\n",
                                                         user, host);
