@@ -211,7 +211,8 @@ dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro) {
     if (world_size <= n_micro) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "%lld ranks cannot share the %lld micro-batches of a step (train.global_batch / "
-                   "train.micro_batch): start at most %lld ranks, or lower train.micro_batch",
+                   "train.micro_batch): start at most %lld ranks, lower train.micro_batch if it is above 1, or raise "
+                   "train.global_batch",
                    (long long)world_size, (long long)n_micro, (long long)n_micro);
 }
 

@@ -35,7 +35,7 @@ works launch slurm --nodes 2 --print small.yaml
 works launch slurm --sweep --print small.yaml run.seed=1,2
 works launch cloud --nodes 2 --data s3://a --runs s3://b --print small.yaml
 if kubectl version --client >/dev/null 2>&1; then works launch k8s --namespace a --image b --workers 2 --print small.yaml; fi
-exits 2 "9 ranks cannot share the 8 " "$DTRAIN" launch local -n 9 small.yaml train.global_batch=8 train.micro_batch=auto
+exits 2 "9 ranks cannot share the 8 .*raise train.global_batch" "$DTRAIN" launch local -n 9 small.yaml train.global_batch=8 train.micro_batch=auto
 
 # -- a run whose precision: auto was bf16 moves to a CPU that computes no bf16
 if "$DTRAIN" "$config" train.precision=auto run.name=moved run.stop_at=2 >out 2>log; [ $? = 75 ] && grep -q 'precision: bf16' runs/moved/config.yaml; then
