@@ -232,7 +232,7 @@ static dt_status check_opened_run(dt_open_run *r, dt_nets *nets, dt_state **stat
         dt_plan_print(net.plan, out);
     }
     if (prints->dot) DT_TRY(write_dot(net.graph, prints->dot));
-    length->rank_bytes = dt_memory_bytes(nets, r);
+    length->rank_bytes = dt_memory_bytes(nets, r) + (r->data ? r->data->decode_bytes : 0);
     check_print_report(r, nets, out);
     if (prints->kernels) DT_TRY(print_kernels(r, net.plan, out));
     return prints->scaling ? dt_scaling_predict(prints->scaling, r, nets, *state) : DT_OK;

@@ -24,6 +24,10 @@ sanitized || py peak_below 200 "$DTRAIN" "$config" run.name=peak data.workers=1 
 exits 0 '' "$DTRAIN" check "$config"
 [ "$(sed -n 's/.*decoding, at most *\([0-9]*\)\..*/\1/p' "$work/out" "$work/log")" = 1408 ] || # 2 x 64 Mi x 11
     fail "check: $(grep decoding "$work/out" "$work/log")"
+if command -v kubectl >/dev/null; then # a pod's memory, with 512 MiB beside it
+    exits 0 '' "$DTRAIN" launch k8s --print --namespace ml --image x "$config"
+    [ "$(sed -n 's/.* memory: \([0-9]*\)Mi.*/\1/p' "$work/out" | tail -1)" -ge 1920 ] || fail "launch k8s: $(grep memory "$work/out")"
+fi
 for class in red blue; do mkdir -p "$work/more/$class" && for n in 1 2 3 4; do ln "$work/raw/$class/a.jpg" "$work/more/$class/$n.jpg"; done; done
 exits 0 '' "$DTRAIN" data config "$work/more"
 grep -q 'channels: 3' "$work/out" || fail "data config: $(cat "$work/out")"
