@@ -138,10 +138,11 @@ typedef struct dt_ckpt_import_opts {
     int grid[2];                  // rows and columns of patches, to which position embeddings are resized
     char **classes;               // if a head is taken: its classes by the file; heap, or NULL
 } dt_ckpt_import_opts;
-// Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, the URL of one of these, a checkpoint,
-// or a run: RUN (its best checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
-// except as `o` says: otherwise DT_E_CKPT names what is not, and nothing changes. DT_E_USAGE if the model has nothing
-// of a name to keep. Logs what was taken, kept, resized and left out; *n_taken is how many were taken.
+// Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, the URL of one of these, or a run:
+// RUN (its best checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All
+// tensors must be there, in their shapes, except as `o` says: otherwise DT_E_CKPT names what is not, and nothing
+// changes. DT_E_USAGE if the model has nothing of a name to keep. Logs what was taken, kept, resized and left out;
+// *n_taken is how many were taken.
 dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors, int n_tensors,
                          int *n_taken);
 // Bicubic with antialiasing, as timm resizes position embeddings: `from` (from_h,from_w,dim) to (to_h,to_w,dim).

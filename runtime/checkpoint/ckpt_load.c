@@ -133,8 +133,10 @@ dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step,
     dt_ckpt *c = NULL;
     *path = NULL;
     // keep and async do not matter to a reader
-    dt_status st = dt_io_is_dir(dir) ? dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir}, true)
-                                     : dt_fail(DT_E_CKPT, "%s: no run: it has no checkpoints", run);
+    dt_status st =
+        dt_io_is_dir(dir)
+            ? dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir}, true)
+            : dt_fail(DT_E_CKPT, "%s: no run: it has no checkpoints/ (give RUN, not RUN/checkpoints/step-N)", run);
     if (st == DT_OK) st = dt_ckpt_find(c, which, step, path);
     if (st == DT_OK && *step < 0) st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet", run);
     if (c) dt_ckpt_close(c);

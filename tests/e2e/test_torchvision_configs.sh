@@ -33,6 +33,7 @@ for which in "" @latest @best @4; do
     check 0 "267 of 267 tensors from $run/checkpoints/step-00000004/model.safetensors" model.init="$run$which"
 done
 check 4 "model.init: .*no checkpoint '7'; there are latest and steps .*4" model.init="$run@7"
+check 4 "no run: .*give RUN, not RUN/checkpoints/step-N" model.init="$run/checkpoints/step-00000004"
 check 0 "model.init: 265 of 267 tensors.* 2 initial" data.fields.class.classes=12 model.init="$run"
 grep -q "fc.weight, fc.bias" "$work/log" || fail "the head is not left out"
 check 4 "model.init_keep=fc" data.fields.class.classes=12 model.init="$run" model.init_keep=conv1

@@ -281,23 +281,18 @@ static dt_status find_in_run(char **file, const char *run, const char *which) {
     return st;
 }
 
-// FILE, URL, a checkpoint's folder, RUN or RUN@WHICH.
+// FILE, URL, RUN or RUN@WHICH.
 static dt_status ckpt_import_find_file(char **file, const char *path) {
     const char *at = strrchr(path, '@'); // the last one: folders may contain @
-    char *inside = dt_xprintf("%s/model.safetensors", path);
     char *run = at ? dt_xprintf("%.*s", (int)(at - path), path) : NULL;
     dt_status st = DT_OK;
-    // a checkpoint's folder before a run's
-    if (dt_io_exists(inside))
-        *file = dt_xstrdup(inside);
-    else if (dt_io_is_dir(path))
+    if (dt_io_is_dir(path))
         st = find_in_run(file, path, NULL);
     else if (!dt_io_exists(path) && run && dt_io_is_dir(run)) // a file called a@b wins over run a
         st = find_in_run(file, run, at + 1);
     else
         *file = dt_xstrdup(path); // a file, a URL or an error of dt_weights_open
     free(run);
-    free(inside);
     return st;
 }
 
