@@ -334,7 +334,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
     draw_machine(s, r);
     draw_each_rank(s, dt_run_log_event(r, "ranks"));
     draw_ranks(s, r);
-    draw_busy(s, dt_run_log_event(r, "goodput"));
+    if (is == DT_RUN_GOES_ON) draw_busy(s, dt_run_log_event(r, "goodput"));
 }
 
 // Running runs first, others as they were given.

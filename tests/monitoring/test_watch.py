@@ -70,12 +70,13 @@ def follow(dtrain, run):
     t.wait_for("the machine is busy: this process got 0.5 of 2 cores")
     with open(f"{run}/metrics.jsonl", "a") as f:
         f.write('{"kind":"end","step":50,"status":75,"message":"stopped by SIGTERM"}\n')
-    t.wait_for("Stopped; the same command resumes")
+    t.wait_for("(?s)of 2 cores.*Stopped; the same command resumes.*q leaves")
     os.write(t.fd, b"x")
     t.wait_for("(?s)q leaves.*q leaves")
     os.write(t.fd, b"q")
     assert t.code() == 0
     assert t.text.rstrip().endswith("\x1b[?25h\x1b[?1049l"), t.text[-100:]
+    assert "busy" not in t.text[t.text.rindex("Stopped; the same"):], t.text  # of a run that trains
     check_frames(t, 80)
     t = Terminal(dtrain, "watch", run, run, run)  # more than fits
     t.wait_for("q leaves")
