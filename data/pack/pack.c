@@ -490,7 +490,7 @@ static void pack_log_times(const packing *p) {
     int most = 0;
     for (int i = 1; i < 4; i++) most = stages[i].s > stages[most].s ? i : most;
     if (t->wall_s <= 0) return; // all shards were there
-    dt_info("time of the builder: read %.0f%%, decode %.0f%%, encode %.0f%%, hash and copy %.0f%% of %d threads; write "
+    dt_info("thread time: read %.0f%%, decode %.0f%%, encode %.0f%%, hash and copy %.0f%% of %d threads; write "
             "%.0f%% of one",
             share * t->read_s, share * t->decode_s, share * t->encode_s, share * t->rest_s, p->n_threads,
             100 * t->write_s / t->wall_s);

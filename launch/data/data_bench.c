@@ -181,8 +181,9 @@ static void data_bench_print_text(const bench *b) {
            "the ring; "
            "cache %s\n",
            v->rate, b->facts.members == DT_MEMBERS_AUDIO ? "segments" : "samples", v->rate * t->bytes / 1e6,
-           b->after.n_workers, b->after.n_readers, b->after.reading_ahead ? "" : " (asleep: reads do not block)",
-           b->after.ring_slots, DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
+           b->after.n_workers, b->after.n_readers,
+           b->after.reading_ahead ? "" : " (unused: reads do not wait for the disk)", b->after.ring_slots,
+           DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
     printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores, b->facts.cores * each(t->augment_s));
     dt_text_printf(stdout, "verdict   %s: %s\n", v->bound, v->what);
     if (*v->advice) printf("advice    %s\n", v->advice);

@@ -127,7 +127,7 @@ static void print_path(const trace *t, FILE *out) {
         // bucket: begin to end of an all-reduce; comm: waiting for it
         const double all = time_of(t, r, -1, "bucket"), exposed = time_of(t, r, -1, "comm");
         if (all > 0)
-            fprintf(out, "communication of rank %d: %.3f ms, %.1f%% of it beside backward\n", r, all / 1e3,
+            fprintf(out, "communication of rank %d: %.3f ms, %.1f%% of it overlapped with backward\n", r, all / 1e3,
                     100 * (exposed < all ? 1 - exposed / all : 0));
     }
 }

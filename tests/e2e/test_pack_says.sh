@@ -170,9 +170,9 @@ stop USR1 u.lmdb 13 u.lmdb.partial # what Slurm sends ahead of a limit
 
 # -- where the time went, what limits it and what would help
 mkdir large && for i in 1 2 3; do { printf 'P5 1500 1500 255\n' && head -c 2250000 /dev/zero; } >large/$i.pgm; done
-expect 0 "time of the builder: read " "$dtrain" pack large large.tar --encode png --threads 1
+expect 0 "thread time: read " "$dtrain" pack large large.tar --encode png --threads 1
 grep -q 'read [0-9]*%, decode [0-9]*%, encode [1-9][0-9]*%, hash and copy [0-9]*% of 1 threads; write [0-9]*% of one$' out.txt &&
     grep -qE 'limited by (reading|decoding|encoding|hashes and copies|writing): [a-z-]' out.txt || fail "the builder: $(cat out.txt)"
 expect 0 "nothing to do" "$dtrain" pack large large.tar --encode png --threads 1
-! grep -q "time of the builder" out.txt || fail "times of nothing: $(cat out.txt)"
+! grep -q "thread time" out.txt || fail "times of nothing: $(cat out.txt)"
 echo OK

@@ -11,7 +11,7 @@ exits 0 'trace.json: the timeline' "${ranks[@]}" 1 "${words[@]}" : -np 1 -x LD_P
 py check_ranks "$work/runs/small/trace.json" || fail "trace.json"
 exits 0 '' "$DTRAIN" report "$work/runs/small" --trace
 grep -qE 'critical path, rank [01] of 2: [0-9.]+ ms, .*backward [0-9.]+%.*commit' "$work/out" || fail "the critical path"
-[ "$(grep -cE '^communication of rank [01]: [0-9.]+ ms, [0-9.]+% of it beside backward$' "$work/out")" = 2 ] || fail "overlap"
+[ "$(grep -cE '^communication of rank [01]: [0-9.]+ ms, [0-9.]+% of it overlapped with backward$' "$work/out")" = 2 ] || fail "overlap"
 # reads take so long that one is under way when the trace ends, and is cut there
 cc -O1 -shared -fPIC -o "$work/slow.so" "$SOURCE/tests/slow_read.c" -ldl
 exits 0 '' env LD_PRELOAD="$work/slow.so" SLOW_READ_MATCH=data.mdb SLOW_READ_US=200000 SLOW_READ_AFTER=80 SLOW_READ_COUNT=40 \

@@ -91,7 +91,7 @@ TEST(a_report) {
     assert_non_null(strstr(out, "loader      \\x1b[31m"));
     assert_non_null(strstr(out, "critical path, rank 0 of 2: 4.000 ms, forward 25.0%, backward 50.0%, "
                                 "comm 12.5%, commit 12.5%, other 0.0%\n"));
-    assert_non_null(strstr(out, "communication of rank 0: 2.000 ms, 75.0% of it beside backward\n"));
+    assert_non_null(strstr(out, "communication of rank 0: 2.000 ms, 75.0% of it overlapped with backward\n"));
     free(out);
 }
 
