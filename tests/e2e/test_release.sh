@@ -72,18 +72,20 @@ grep -q '^#SBATCH' "$work/out" || fail "no template beside the moved program"
 ! have_mpi || exits 0 '' "${ranks[@]}" 2 "$moved" "$config" train.max_steps=2 run.name=moved2
 
 # -- files of packagers
-package=$SOURCE/launch/release/spack/package.py
-"$python" -m py_compile "$package" || fail "Spack's package"
+spack=$SOURCE/launch/release/spack
+"$python" -m py_compile "$spack"/*.py || fail "Spack's packages"
 if "$python" -m flake8 --version >/dev/null 2>&1; then # with the exceptions of `spack style` for packages
-    "$python" -m flake8 --max-line-length 99 --extend-ignore E203,W503,F403,F405 "$package" || fail "Spack's package: style"
+    "$python" -m flake8 --max-line-length 99 --extend-ignore E203,W503,F403,F405 "$spack"/*.py || fail "Spack's packages: style"
 else
-    echo "the style of Spack's package left out: no flake8"
+    echo "the style of Spack's packages left out: no flake8"
 fi
-for need in $(sed -n 's/^pkg_check_modules([A-Z0-9_]* .*IMPORTED_TARGET \([a-z0-9._-]*\).*/\1/p' "$SOURCE/CMakeLists.txt"); do
+needs=$(sed -En 's/^(dt_find_(module|library)\([A-Z0-9_]+|pkg_check_modules\([A-Z0-9_]+ QUIET IMPORTED_TARGET) ([a-z0-9._-]+).*/\3/p' "$SOURCE/launch/libraries.cmake")
+[ "$needs" ] || fail "libraries.cmake asks for nothing"
+for need in $needs; do
     case $need in yaml-0.1) need=libyaml ;; libxxhash) need=xxhash ;; libjpeg) need=libjpeg-turbo ;; spng) need=libspng ;; libtiff-4) need=libtiff ;;
-        sndfile) need=libsndfile ;; sqlite3) need=sqlite ;; zlib) need=zlib-api ;; libzstd) need=zstd ;; libcurl) need=curl ;;
-        libprotobuf-c) need=protobuf-c ;; *) ;; esac
-    grep -q "depends_on(\"$need[\"@]" "$package" || fail "Spack's package does not depend on $need"
+        sndfile) need=libsndfile ;; libmpg123) need=mpg123 ;; sqlite3) need=sqlite ;; zlib) need=zlib-api ;; libzstd) need=zstd ;;
+        libcurl) need=curl ;; libprotobuf-c) need=protobuf-c ;; dnnl) need=onednn ;; *) ;; esac
+    grep -q "depends_on(\"$need[\"@+]" "$spack/package.py" || fail "Spack's package does not depend on $need"
 done
 spython=$(dirname "$(command -v "$python")")/spython
 if [ -x "$spython" ]; then

@@ -2,8 +2,9 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 
-# A package of Spack 1: spack repo create dtrain-repo, put this in its packages/dtrain/, then
-# spack install dtrain. launch/release/release.sh says when a version is to be added.
+# A package of Spack 1: spack repo create dtrain-repo, put this in its packages/dtrain/, mpg123.py
+# in its packages/mpg123/, each as package.py, then spack install dtrain. launch/release/release.sh
+# says when a version is to be added.
 
 from spack_repo.builtin.build_systems.cmake import CMakePackage
 from spack_repo.builtin.build_systems.cuda import CudaPackage
@@ -40,7 +41,8 @@ class Dtrain(CMakePackage, CudaPackage):
     depends_on("libspng")
     depends_on("libwebp")
     depends_on("libtiff@4.5:")
-    depends_on("libsndfile")
+    depends_on("libsndfile+external-libs")
+    depends_on("mpg123")
     depends_on("sqlite")
     depends_on("lmdb")
     depends_on("zlib-api")
