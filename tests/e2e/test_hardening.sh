@@ -11,7 +11,9 @@ for file in "$DTRAIN" "$BUILD"/*.so; do
     grep -q 'GNU_RELRO' <(readelf -lW "$file") || fail "$file has no RELRO"
     grep -q 'GNU_STACK .*RW ' <(readelf -lW "$file") || fail "$file has an executable stack"
 done
-for symbol in __stack_chk_fail __snprintf_chk; do
-    grep -q " UND $symbol" <(readelf --dyn-syms -W "$BUILD/dtrain_mpi.so") || fail "dtrain_mpi.so was built without what calls $symbol"
+for file in "$DTRAIN" "$BUILD"/dtrain_*.so; do
+    for symbol in __stack_chk_fail __snprintf_chk; do
+        grep -q " UND $symbol" <(readelf --dyn-syms -W "$file") || fail "$file was built without what calls $symbol"
+    done
 done
 echo "hardened"
