@@ -92,7 +92,7 @@ def of_imbalance(page):
 
 # What does not run here, by what its lines say, and why.
 SKIPPED = [
-    (r"\b(s3|gs)://", "a bucket"), (r"dtrain launch (cloud|slurm)|kubectl|sbatch", "a cluster or a cloud"), (r"\b(curl|hf download|pip install)\b", "the network"),
+    (r"\b(s3|gs)://", "a bucket"), (r"\b(curl|hf download|pip install)\b", "the network"),
     (r"tritonserver|tritonclient", "a Triton server"), (r"CUDA|device\.kind=cuda|tests/gpu", "a GPU"), (r"launch/(quickstart|packages|build)|tests/run\.sh", "installs and builds"),
     (r"^import (torch|timm)|safetensors import", "PyTorch")]
 STARTS = r"(\$ |dtrain |build/dtrain |mpirun |setsid |until |for |jq |launch/\w|tests/\w|curl |[A-Z_]+=\S+ )"
