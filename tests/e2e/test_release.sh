@@ -62,6 +62,11 @@ for file in doc/dtrain/{LICENSE,README.md,CHANGELOG.md,docs/reference/keys.md,do
     bash-completion/completions/dtrain zsh/site-functions/_dtrain fish/vendor_completions.d/dtrain.fish; do
     [ -s "$share/$file" ] || fail "not installed: $file"
 done
+grep -roE --include='*.md' '\]\([^)#:]+[)#]' "$share/doc/dtrain" | while IFS=: read -r page link; do
+    link=${link:2:-1}
+    [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"
+done >"$work/broken"
+! grep -v 'tests/cuda/moved_bytes.txt$' "$work/broken" || fail "links of installed pages"
 ! grep -rlE "$work/first" "$work/moved" || fail "installed files name the prefix"
 small_data "$work"
 config=$(small_config "$work")
