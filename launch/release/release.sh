@@ -11,8 +11,10 @@
 # with a key that it throws away. The version is that of project() in CMakeLists.txt. Nothing is published.
 set -euo pipefail
 dry=
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
+[ "${1:-}" != --help ] || { usage; exit; }
 [ "${1:-}" != --dry-run ] || { dry=1; shift; }
-[ $# = 1 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { usage >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."

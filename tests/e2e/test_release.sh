@@ -16,6 +16,8 @@ grep -x "ARG VERSION=$version" "$SOURCE/launch/docker/Dockerfile" >/dev/null || 
 
 # -- a release is of a tag with notes; a dry run is of any commit
 git -C "$SOURCE" describe --tags --exact-match >/dev/null 2>&1 || exits 2 'the tree has changes\|is not the tag' "$SOURCE/launch/release/release.sh" "$work/none"
+exits 0 '' "$SOURCE/launch/release/release.sh" --help
+grep -q 'release.sh \[--dry-run\] OUT_DIR' "$work/out" || fail "--help: $(cat "$work/out")"
 unset "${!GIT_@}"
 out=$work/release
 exits 0 '' env -u XDG_CACHE_HOME "$SOURCE/launch/release/release.sh" --dry-run "$out" # with the ccache of who builds
