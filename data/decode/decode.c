@@ -52,7 +52,7 @@ static dt_status check_size(const dt_image_want *w, int64_t width, int64_t heigh
                        (long long)width, (long long)height, (unsigned long long)limit,
                        w->max_pixels == 0 && most == DT_MAX_PIXELS
                            ? " for what is decoded as a whole (JPEG of one scan and PNG without interlacing that are "
-                             "resized are not)"
+                             "resized and have no side above 1048576 are not)"
                            : "");
     if (!dt_stated_size(n_pixels, (uint64_t)w->channels, 3 * limit, &n_pixels))
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large", (long long)width,
@@ -78,7 +78,8 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
 }
 
 dt_status dt_image_begin_rows(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
-    return image_begin(s, width, height, DT_MAX_ROWS_PIXELS, out);
+    const bool is_long = width > DT_MAX_ROWS_SIDE || height > DT_MAX_ROWS_SIDE;
+    return image_begin(s, width, height, is_long ? DT_MAX_PIXELS : DT_MAX_ROWS_PIXELS, out);
 }
 
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32) {

@@ -11,6 +11,7 @@
 enum {
     DT_MAX_PIXELS = 64 << 20,     // of an image in memory: decompression bombs end here
     DT_MAX_ROWS_PIXELS = 1 << 30, // of one that comes in rows
+    DT_MAX_ROWS_SIDE = 1 << 20,   // of such a one: a row and the resizer's tables grow with a side
     DT_MAX_SCANS = 64,
     DT_MAX_CHANNELS = 64,
     DT_IMAGE_WORK = 3

@@ -541,18 +541,18 @@ static uint8_t *make_large_jpeg(bool progressive, size_t *n) {
     return out;
 }
 
-static uint8_t *make_large_png(size_t *n) {
+static uint8_t *make_large_png(uint32_t width, uint32_t height, size_t *n) {
     spng_ctx *png = spng_ctx_new(SPNG_CTX_ENCODER);
-    struct spng_ihdr h = {.width = LARGE_W, .height = LARGE_H, .bit_depth = 8};
-    uint8_t *row = malloc(LARGE_W), *out;
+    struct spng_ihdr h = {.width = width, .height = height, .bit_depth = 8};
+    uint8_t *row = calloc(width, 1), *out;
     int code;
     spng_set_option(png, SPNG_ENCODE_TO_BUFFER, 1);
     spng_set_option(png, SPNG_IMG_COMPRESSION_LEVEL, 1);
     assert_int_equal(spng_set_ihdr(png, &h), 0);
     assert_int_equal(spng_encode_image(png, NULL, 0, SPNG_FMT_PNG, SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE), 0);
-    for (int y = 0; y < LARGE_H; y++) {
-        large_row(row, y);
-        code = spng_encode_row(png, row, LARGE_W);
+    for (uint32_t y = 0; y < height; y++) {
+        if (width == LARGE_W) large_row(row, (int)y);
+        code = spng_encode_row(png, row, width);
         assert_true(code == 0 || code == SPNG_EOI);
     }
     out = spng_get_png_buffer(png, n, &code);
@@ -573,7 +573,7 @@ TEST(a_hundred_megapixels) {
     dt_image image;
     for (int k = 0; k < 2; k++) {
         size_t n;
-        uint8_t *file = k ? make_large_png(&n) : make_large_jpeg(false, &n);
+        uint8_t *file = k ? make_large_png(LARGE_W, LARGE_H, &n) : make_large_jpeg(false, &n);
         const dt_span bytes = {file, n};
         dt_image_want exact = {.channels = 1, .rows_above = DT_MAX_PIXELS}, field = exact;
         field.height = 50, field.width = 40;
@@ -599,6 +599,21 @@ TEST(a_hundred_megapixels) {
         free(file);
     }
     dt_resizer_destroy(r);
+}
+
+// A row and the tables of a resize would take the memory of a whole image.
+TEST(a_very_long_side_has_the_limit_of_a_whole_image) {
+    enum { LONG = DT_MAX_ROWS_SIDE + 1, SHORT = DT_MAX_PIXELS / DT_MAX_ROWS_SIDE };
+    for (int k = 0; k < 3; k++) {
+        size_t n;
+        const bool fits = k == 2;
+        uint8_t *file = k == 1 ? make_large_png(SHORT, LONG, &n) : make_large_png(LONG - fits, SHORT + fits, &n);
+        const dt_image_want want = {.channels = 1, .rows_above = DT_MAX_PIXELS};
+        dt_image image;
+        assert_int_equal(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image), fits ? DT_OK : DT_E_DATA);
+        if (!fits) assert_non_null(strstr(dt_error_message(), "more than the limit of 67108864"));
+        free(file);
+    }
 }
 
 TEST(a_progressive_jpeg_is_decoded_as_a_whole) {
