@@ -402,18 +402,29 @@ static void dataset_read_options(dt_data *d, const dt_config *c, int rank_worker
 // of arrays floats, a plane of them and the file's values.
 static size_t dataset_decode_bytes(const dt_data *d) {
     enum { OF_PICTURE = 3 + 8, OF_ARRAY = 4 + 8 };
-    const dt_columns *table = &d->reader->catalog->table;
+    const dt_catalog *c = d->reader->catalog;
+    const dt_columns *table = &c->table;
     const int w = dt_columns_find(table, "width", DT_NUMBER_COLUMN),
               h = dt_columns_find(table, "height", DT_NUMBER_COLUMN);
     size_t most = 0;
+    bool is_image[DT_MAX_EXTENSIONS];
+    for (uint32_t e = 0; e < c->n_exts; e++) {
+        const dt_kind *k = dt_kind_of_name(dt_catalog_str(c, c->exts[e]));
+        is_image[e] = k && k->is_image;
+    }
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         if (f->kind != DT_FIELD_image || f->absent) continue;
         const double limit = f->max_pixels ? (double)f->max_pixels : DT_MAX_PIXELS;
         const size_t channels = (size_t)d->fields.info[i].sample_shape.d[2];
         double pixels = w < 0 || h < 0 ? limit : 1;
-        for (uint32_t r = 0; w >= 0 && h >= 0 && r < d->reader->catalog->n_records; r++)
-            pixels = fmax(pixels, table->columns[w].number[r] * table->columns[h].number[r]); // NaN: not known
+        for (uint32_t r = 0; r < c->n_records && pixels < limit; r++) {
+            const dt_member *m = c->members + c->records[r].first_member;
+            int n_images = 0;
+            for (uint32_t k = 0; k < c->records[r].n_members; k++) n_images += is_image[m[k].ext];
+            const double known = table->columns[w].number[r] * table->columns[h].number[r]; // of the first image
+            if (dt_field_member(f, c, r) >= 0) pixels = isnan(known) || n_images > 1 ? limit : fmax(pixels, known);
+        }
         const size_t n = (size_t)fmin(pixels, limit) * (f->array.f32 ? OF_ARRAY + 4 * channels : OF_PICTURE);
         most = n > most ? n : most;
     }

@@ -14,6 +14,23 @@ def make(folder):
         image.save(f"{folder}/{name}/b.png", compress_level=1)
 
 
+def make_pairs(path):
+    """Records of two images."""
+    import io, tarfile
+    from PIL import Image
+    with tarfile.open(path, "w") as tar:
+        for i in range(4):
+            for name, side in ("a.png", 8), ("b.png", 80):
+                out = io.BytesIO()
+                Image.new("RGB", (side, side)).save(out, "png")
+                info = tarfile.TarInfo(f"{i}.{name}")
+                info.size = out.tell()
+                tar.addfile(info, io.BytesIO(out.getvalue()))
+            info = tarfile.TarInfo(f"{i}.cls")
+            info.size = 1
+            tar.addfile(info, io.BytesIO(b"%d" % (i % 2)))
+
+
 def add_progressive(folder):
     from PIL import Image
     Image.new("RGB", (9000, 8000), COLOURS["red"]).save(f"{folder}/red/c.jpg", quality=80, progressive=True)

@@ -28,6 +28,15 @@ if command -v kubectl >/dev/null; then # a pod's memory, with 512 MiB beside it
     exits 0 '' "$DTRAIN" launch k8s --print --namespace ml --image x "$config"
     [ "$(sed -n 's/.* memory: \([0-9]*\)Mi.*/\1/p' "$work/out" | tail -1)" -ge 1920 ] || fail "launch k8s: $(grep memory "$work/out")"
 fi
+# of two images of a record, the columns describe the first
+py make_pairs "$work/pairs.tar"
+exits 0 '' "$DTRAIN" pack "$work/pairs.tar" "$work/pairs-packed.tar"
+pairs=(run.name=pairs data.path="$work/pairs-packed.tar" data.where=null data.workers=1 data.fields.image.source=b.png
+    data.fields.class.source=cls)
+exits 0 '' "$DTRAIN" check "$config" "${pairs[@]}"
+grep -q 'decoding, at most *704.0' "$work/out" || fail "check of pairs: $(grep decoding "$work/out")" # 64 Mi x 11
+exits 0 '' "$DTRAIN" check "$config" run.name=small data.path="$work/small.tar"
+grep -q 'decoding, at most *0.0' "$work/out" || fail "check of small images: $(grep decoding "$work/out")"
 for class in red blue; do mkdir -p "$work/more/$class" && for n in 1 2 3 4; do ln "$work/raw/$class/a.jpg" "$work/more/$class/$n.jpg"; done; done
 exits 0 '' "$DTRAIN" data config "$work/more"
 grep -q 'channels: 3' "$work/out" || fail "data config: $(cat "$work/out")"
