@@ -67,7 +67,7 @@ refused 'not UTF-8' --namespace ml --image $'a\377' "$config"
 refused 'not UTF-8' --namespace ml --env $'A=\377' "$config"
 refused 'expected NAME=VALUE' --namespace ml --env 'A B=c' "$config"
 refused 'k8s/components/none' --namespace ml --with none "$config"
-refused 'error: kubectl: ' --namespace ml "$config" # there is no cluster
+refused 'error: kubectl: ' --namespace ml --image a "$config" # there is no cluster
 ls -d "$work"/dtrain-* 2>/dev/null && fail "a folder is left"
 
 # ---- the job, played
