@@ -353,7 +353,7 @@ const dt_cli_command dt_cli_on_k8s = {
             "a ConfigMap. Relative paths of the config are in the volume claim dtrain-data; runs go to the claim "
             "dtrain-runs. After a lost rank or an evicted pod the ranks start again and resume; not after run.stop_at. "
             "k8s/README.md describes every step.\n\n"
-            "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:0.1.0 --workers 4 \\\n"
+            "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:1.0.0 --workers 4 \\\n"
             "      configs/fusion.yaml\n"
             "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env NCCL_DEBUG=INFO \\\n"
             "      --print configs/fusion.yaml\n",
