@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "eval/evaluate.h"
+#include "run/agree.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -151,6 +152,29 @@ static char *file_of(const dt_config *c) {
     return dt_xprintf("%s/%s/calibration.json", c->run.dir, c->run.name);
 }
 
+// *all: the file's object, empty where it is no JSON; NULL: there is no file.
+static dt_status calibrate_load(json_t **all, const char *path) {
+    char *text = NULL;
+    size_t n;
+    *all = NULL;
+    if (!dt_io_exists(path)) return DT_OK;
+    DT_TRY(dt_io_read_own(&text, &n, path, 0, DT_E_CKPT));
+    *all = json_loads(text, 0, NULL);
+    if (!*all) *all = json_object();
+    free(text);
+    return dt_format_check(path, json_integer_value(json_object_get(*all, "format")), DT_FORMAT_CALIBRATION, NULL);
+}
+
+// A newer file is not replaced.
+static dt_status calibrate_check_old(const dt_open_run *run) {
+    char *path = file_of(run->config), *nothing = NULL;
+    json_t *old = NULL;
+    const dt_status st = dt_run_is_root(run) ? calibrate_load(&old, path) : DT_OK;
+    json_decref(old);
+    free(path);
+    return dt_agree_result(run->comm, st, &nothing);
+}
+
 // What a temperature is worth is measured on samples that did not choose it: each half has that of the other.
 static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json *line) {
     static const double ONE[2] = {1, 1};
@@ -247,29 +271,24 @@ static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t 
 
 dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t, double *temperature,
                               double *thresholds) {
-    char *path = file_of(c), *text = NULL;
-    size_t n;
+    char *path = file_of(c);
+    json_t *all;
     *temperature = 1;
-    // without a file: temperature 1
-    dt_status st = dt_io_exists(path) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
-    json_t *all = text ? json_loads(text, 0, NULL) : NULL;
-    if (st == DT_OK)
-        st = dt_format_check(path, json_integer_value(json_object_get(all, "format")), DT_FORMAT_CALIBRATION, NULL);
+    dt_status st = calibrate_load(&all, path);
     json_t *own = json_object_get(all, t->field->name);
     const double found = json_number_value(json_object_get(own, "temperature"));
     // calibrated for an older or newer checkpoint
-    const bool stale = text && json_integer_value(json_object_get(all, "step")) != step;
+    const bool stale = all && json_integer_value(json_object_get(all, "step")) != step;
     // 0 of a missing or malformed number
-    if (st == DT_OK && text && !(found > 0))
+    if (st == DT_OK && all && !(found > 0))
         st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path, t->field->name);
     else if (st == DT_OK && stale)
         dt_warn("%s is of another checkpoint than step %lld, and is not applied", path, (long long)step);
-    else if (st == DT_OK && text)
+    else if (st == DT_OK && all)
         *temperature = found;
     // stale: thresholds must not come from another checkpoint
     if (st == DT_OK && thresholds) st = read_thresholds(c, t, stale ? NULL : own, thresholds);
     json_decref(all);
-    free(text);
     free(path);
     return st;
 }
@@ -301,6 +320,7 @@ static dt_status calibrate_choose(calibration *c, dt_infer_opts *o) {
 static dt_status calibrate_target(calibration *c) {
     dt_infer_opts o = dt_session_infer_opts(&c->session, NULL, "calibrate");
     DT_TRY(calibrate_choose(c, &o));
+    DT_TRY(calibrate_check_old(&c->session.run));
     DT_TRY(dt_infer_create(&c->infer, &o));
     DT_TRY(dt_infer_run(c->infer, c->session.run.data, DT_SPLIT_VAL, calibrate_take, c));
     return dt_run_is_root(&c->session.run) ? calibrate_report(c) : DT_OK; // the table is on rank 0

@@ -94,6 +94,7 @@ check_newer() {
     again runs/int8
     sed -i 's/"format":1,/"format":2,/' runs/ended/calibration.json
     newer predict runs/ended --split test
+    newer eval runs/ended --calibrate
     again runs/ended
     sed -i 's/"schema":1,/"schema":2,/' runs/ended/metrics.jsonl
     newer report runs/ended
