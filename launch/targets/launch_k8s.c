@@ -94,11 +94,12 @@ static dt_status add_arg(json_t *args, const char *word) {
     return st;
 }
 
-// By the words of its name, between '_': NCCL_IB_PKEY is none. The long ones also end a word, as in PGPASSWORD.
+// By the words of its name, between '_': NCCL_IB_PKEY is none. The long ones also end a word, as in PGPASSWORD. AUTH is no
+// such word: MLFLOW_TRACKING_AUTH names a plug-in.
 static bool may_be_secret(const char *name, size_t n) {
-    static const char *const words[] = {"SECRET_",     "SECRETS_", "TOKEN_",   "PASSWORD_",   "PASSWD_",
-                                        "PASSPHRASE_", "APIKEY_",  "SSHPASS_", "CREDENTIAL_", "CREDENTIALS_",
-                                        "_PASS_",      "_PWD_",    "_KEY_",    "_KEYS_"};
+    static const char *const words[] = {"SECRET_", "SECRETS_", "TOKEN_",      "PASSWORD_",    "PASSWD_", "PASSPHRASE_",
+                                        "APIKEY_", "SSHPASS_", "CREDENTIAL_", "CREDENTIALS_", "CREDS_",  "_PASS_",
+                                        "_PWD_",   "_PAT_",    "_KEY_",       "_KEYS_"};
     char *text = dt_xprintf("_%.*s_", (int)n, name);
     bool secret = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) secret |= strcasestr(text, words[i]) != NULL;

@@ -225,12 +225,13 @@ not_k8s() { # message, words
 }
 not_k8s 'the job x is in the namespace ml already.*another run.name, or delete.*kubectl -n ml delete mpijob x' run.name=x
 for name in AWS_SECRET_ACCESS_KEY MLFLOW_TRACKING_TOKEN my_password AWS_ACCESS_KEY_ID DB_PASS DB_PWD PGPASSWORD SSHPASS \
-    WANDB_API_KEY MYAPIKEY GCP_CREDENTIALS "$(printf 'A%.0s' {1..300})_PASSWORD"; do
+    WANDB_API_KEY MYAPIKEY GCP_CREDENTIALS GITHUB_PAT S3_CREDS "$(printf 'A%.0s' {1..300})_PASSWORD"; do
     not_k8s "error: --env $name=…: .*--secret NAME" --env "$name=hidden"
     ! grep -q hidden "$work/log" || fail "the value of --env is printed"
 done
 PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --env AWS_WEB_IDENTITY_TOKEN_FILE=/a --env NCCL_DEBUG=INFO --env NCCL_IB_PKEY=1 \
-    --env TOKENIZERS_PARALLELISM=false --env COMPASS=n --env MONKEY_NAME=x configs/fusion.yaml run.name=y \
+    --env TOKENIZERS_PARALLELISM=false --env COMPASS=n --env MONKEY_NAME=x --env DATA_PATH=/a \
+    --env PATTERN=x --env MLFLOW_TRACKING_AUTH=kubernetes configs/fusion.yaml run.name=y \
     >/dev/null 2>"$work/log" && grep -q apply "$work/slurm/asked" || fail "a job is not submitted: $(cat "$work/log")"
 
 # the codes of which the pod's script is told, and those of the manifests for use by hand
