@@ -179,6 +179,22 @@ static const char *authority(void) {
     return NULL;
 }
 
+// NULL: libcurl's own file is there. A wheel's libcurl has the path of the system that built it.
+static const char *system_authority(CURL *c) {
+    static const char *const FILES[] = {
+        "/etc/pki/tls/certs/ca-bundle.crt",                 // Fedora, Rocky
+        "/etc/ssl/ca-bundle.pem",                           // openSUSE
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem" // newer Fedora
+    };
+    const char *own = NULL;
+#if LIBCURL_VERSION_NUM >= 0x075400
+    curl_easy_getinfo(c, CURLINFO_CAINFO, &own);
+#endif
+    for (size_t i = 0; own && access(own, R_OK) != 0 && i < sizeof FILES / sizeof *FILES; i++)
+        if (access(FILES[i], R_OK) == 0) return FILES[i];
+    return NULL;
+}
+
 static void set_security(CURL *c, const dt_http_request *r) {
     const bool tls = strncmp(r->url, "https:", 6) == 0;
     const long all = CURLPROTO_HTTP | CURLPROTO_HTTPS;
@@ -193,7 +209,8 @@ static void set_security(CURL *c, const dt_http_request *r) {
     // never with credentials: another host would get them
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(r->range && !r->sign && !r->user));
     curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
-    if (authority()) curl_easy_setopt(c, CURLOPT_CAINFO, getenv(authority()));
+    const char *file = authority() ? getenv(authority()) : tls ? system_authority(c) : NULL;
+    if (file) curl_easy_setopt(c, CURLOPT_CAINFO, file);
     if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
     if (r->user) curl_easy_setopt(c, CURLOPT_USERPWD, r->user);
     // which libcurl reads for each request
