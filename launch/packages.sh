@@ -8,7 +8,9 @@ table=$(dirname "$0")/packages.csv
 names() { # of apt, dnf or conda-forge
     awk -F, -v manager="$1" '/^#/ { next }
         !column { for (i = 2; i <= NF; i++) if ($i == manager) column = i; if (!column) exit 1; next }
-        { n = split($column, words, " "); for (i = 1; i <= n; i++) if (!seen[words[i]]++) print words[i] }' "$table" ||
+        { n = split($column, words, " "); if (!n) lacks = lacks (lacks ? ", " : "") $1
+          for (i = 1; i <= n; i++) if (!seen[words[i]]++) print words[i] }
+        END { if (lacks) print "packages: " manager " does not have " lacks ": build from source (docs/clusters.md, Build without root)" >"/dev/stderr" }' "$table" ||
         { echo "packages: no '$1': apt, dnf or conda-forge" >&2; exit 2; }
 }
 if [ "${1:-}" = "--list" ]; then

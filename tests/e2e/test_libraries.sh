@@ -26,7 +26,11 @@ for line in 'libtiff-4>=4.5 (apt: libtiff-dev, dnf: none, conda-forge: libtiff)'
     grep -qF -- "$line" out.txt || fail "the error lacks '$line': $(cat out.txt)"
 done
 [ "$(grep -c '(apt: ' out.txt)" = 6 ] || fail "it names others, too: $(cat out.txt)"
-"$SOURCE/launch/packages.sh" --list >lists.txt
+"$SOURCE/launch/packages.sh" --list >lists.txt 2>lacks.txt
+for line in 'dnf does not have spng, libtiff-4: build from source' 'conda-forge does not have spng: build from source'; do
+    grep -qF "packages: $line" lacks.txt || fail "packages.sh --list does not say '$line': $(cat lacks.txt)"
+done
+[ "$(wc -l <lacks.txt)" = 2 ] || fail "packages.sh --list says: $(cat lacks.txt)"
 for manager in apt dnf conda-forge; do
     grep -qxF "$manager: $("$SOURCE/launch/packages.sh" --list $manager | paste -sd' ')" lists.txt || fail "packages.sh --list $manager"
 done
