@@ -3,6 +3,13 @@
 # when all are there. `launch/packages.sh --tests` adds what the tests need. `--list` prints the names for apt, dnf (Rocky
 # Linux 9 with CRB and EPEL) and conda-forge, `--list apt` a line for each: packages.csv has them.
 set -euo pipefail
+case $* in
+'' | --tests | --list | '--list '*) ;;
+*)
+    echo "usage: launch/packages.sh [--tests | --list [apt | dnf | conda-forge]]" >&2
+    [ "$*" = --help ] || exit 2
+    exit ;;
+esac
 table=$(dirname "$0")/packages.csv
 
 names() { # of apt, dnf or conda-forge
@@ -15,7 +22,7 @@ names() { # of apt, dnf or conda-forge
 }
 if [ "${1:-}" = "--list" ]; then
     if [ $# -gt 1 ]; then
-        names "$2"
+        names "${*:2}"
         exit
     fi
     for manager in apt dnf conda-forge; do

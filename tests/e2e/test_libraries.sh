@@ -31,6 +31,10 @@ for line in 'dnf does not have spng, libtiff-4: build from source' 'conda-forge 
     grep -qF "packages: $line" lacks.txt || fail "packages.sh --list does not say '$line': $(cat lacks.txt)"
 done
 [ "$(wc -l <lacks.txt)" = 2 ] || fail "packages.sh --list says: $(cat lacks.txt)"
+for words in --bogus '--tests --bogus' '--bogus --list'; do # where it finds no program to install with
+    expect 2 'usage: launch/packages.sh' env PATH=/none /bin/bash "$SOURCE/launch/packages.sh" $words
+done
+expect 2 "no 'apt dnf'" "$SOURCE/launch/packages.sh" --list apt dnf
 for manager in apt dnf conda-forge; do
     grep -qxF "$manager: $("$SOURCE/launch/packages.sh" --list $manager | paste -sd' ')" lists.txt || fail "packages.sh --list $manager"
 done
