@@ -415,10 +415,14 @@ dt_status dt_module_find(const char *name, char *path, size_t cap) {
 }
 
 void *dt_wheel_library(const char *pattern) {
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], plain[2 * PATH_MAX], *to = plain;
     glob_t found;
     if (dt_module_exe_dir(dir, sizeof dir) != DT_OK) return NULL;
-    char *path = dt_xprintf("%s/../lib/python3*/site-packages/nvidia/%s", dir, pattern);
+    for (const char *from = dir; *from; *to++ = *from++)
+        if (strchr("*?[\\", *from)) *to++ = '\\'; // the folder is no pattern
+    *to = '\0';
+    // Debian's system pip has dist-packages
+    char *path = dt_xprintf("%s/../lib/python3*/*-packages/nvidia/%s", plain, pattern);
     void *library = glob(path, 0, NULL, &found) == 0 ? dlopen(found.gl_pathv[0], RTLD_NOW | RTLD_LOCAL) : NULL;
     globfree(&found);
     free(path);

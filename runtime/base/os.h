@@ -115,7 +115,7 @@ dt_status dt_module_exe_dir(char *dir, size_t cap);
 // Path of the module, beside the executable or in ../lib/dtrain; empty if it is in neither.
 dt_status dt_module_find(const char *name, char *path, size_t cap);
 // Opens a library of NVIDIA's Python wheels in the environment that the program is installed in (pip install dtrain[cuda]),
-// RTLD_LOCAL and for the life of the process. `pattern` (glob) is below site-packages/nvidia. NULL: there is none.
+// RTLD_LOCAL and for the life of the process. `pattern` (glob) is below nvidia/ of its packages. NULL: there is none.
 void *dt_wheel_library(const char *pattern);
 
 #endif

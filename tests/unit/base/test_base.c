@@ -1,5 +1,5 @@
 // test_base.c: the lowest layer: errors, arenas, known answers of the generators and hashes, the log, the team under
-// several threads.
+// several threads, libraries of Python wheels.
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -9,8 +9,10 @@
 #include "folder.h"
 #include "testing.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 // -- cores -----------
@@ -336,6 +338,32 @@ TEST(test_room) {
     dt_status st = dt_memory_room(UINT64_C(64) << 30, "kernels");
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
     must_fail(DT_E_INTERNAL, "of 65536 MiB leaves no 65536 MiB for kernels", st);
+}
+
+// -- module --------------------------------------------------------------------------------------
+static const char *program_dir;
+
+dt_status dt_module_exe_dir(char *dir, size_t cap) {
+    snprintf(dir, cap, "%s", program_dir);
+    return DT_OK;
+}
+
+// Also below a folder with characters of patterns, and where Debian's system pip puts packages.
+TEST_WITH(test_wheel_library, folder_make, folder_remove) {
+    static const char *const envs[] = {"env", "my env [1]", "a*b?{c,d}\\"};
+    static const char *const packages[] = {"site-packages", "dist-packages"};
+    Dl_info library;
+    assert_true(dladdr(dt_wheel_library, &library));
+    for (int e = 0; e < 3; e++)
+        for (int p = 0; p < 2; p++) {
+            const char *folder = in_folder("%s%d/lib/python3.99/%s/nvidia/cu13/lib", envs[e], p, packages[p]);
+            program_dir = in_folder("%s%d/bin", envs[e], p);
+            must(dt_io_mkdir_all(program_dir));
+            must(dt_io_mkdir_all(folder));
+            assert_null(dt_wheel_library("cu*/lib/libx.so.*"));
+            assert_int_equal(symlink(library.dli_fname, dt_arena_printf(&folder_arena, "%s/libx.so.1", folder)), 0);
+            if (!dt_wheel_library("cu*/lib/libx.so.*")) fail_msg("not found in %s", folder);
+        }
 }
 
 TEST_MAIN(NULL, NULL)
