@@ -134,7 +134,7 @@ static dt_status load_cuda(const dt_cuda_module **out) {
     if (!module)
         return dt_fail(DT_E_USAGE,
                        "device.kind: cuda: %s does not load: %s; install the library that is "
-                       "named, or put its folder into LD_LIBRARY_PATH",
+                       "named (for a wheel: pip install 'dtrain[cuda]'), or put its folder into LD_LIBRARY_PATH",
                        path, dlerror());
     const dt_cuda_module *table = dlsym(module, DT_CUDA_MODULE_SYMBOL);
     if (!table || table->abi != DT_CUDA_MODULE_ABI) // abi: struct layouts of this build

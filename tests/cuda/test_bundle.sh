@@ -44,4 +44,7 @@ if [ -e "$BUILD/fake/dtrain_cuda.so" ] && command -v cc >/dev/null; then
     for name in libcudnn.so.9 libcublasLt.so.13 dtrain_cuda.so; do sed -n "/${name%%.*}/=" "$tmp/opened"; done >"$tmp/order"
     [ "$(wc -l <"$tmp/order")" = 3 ] && [ "$(sort -n "$tmp/order" | tail -n 1)" = "$(tail -n 1 "$tmp/order")" ] ||
         { echo "not opened, or behind the module:"; cat "$tmp/opened"; exit 1; }
+    : >"$env/lib/dtrain/dtrain_cuda.so" # does not load, as where cuDNN is missing
+    LD_LIBRARY_PATH=$BUILD/fake "$env/bin/dtrain" info | grep "does not load: .*pip install 'dtrain\[cuda\]'" >/dev/null ||
+        { echo "a module that does not load: no word of NVIDIA's wheels"; exit 1; }
 fi
