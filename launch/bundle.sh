@@ -3,8 +3,8 @@
 # BUILD_DIR/dtrain-VERSION-linux-<arch>.tar.gz has the program, its modules, the tests that are named (for tests/gpu/run.py
 # on a machine that cannot build), the libraries these need that a bare system lacks, configs and docs. Not in it: the C
 # library, the NVIDIA driver, CUDA's libraries, MPI (it must be the one that mpirun is of).
-# launch/bundle.sh --wheel PREFIX PROGRAM: while a wheel is made, adds the libraries of what is installed in PREFIX, and
-# their licences.
+# launch/bundle.sh --wheel PREFIX PROGRAM [NVCC]: while a wheel is made, adds the libraries of what is installed in PREFIX,
+# and their licences.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -41,6 +41,14 @@ if [ "$1" = --wheel ]; then
         owner=$(package_of "$path")
         [ ! -e "/usr/share/doc/${owner:-none}/copyright" ] || cp -L "/usr/share/doc/$owner/copyright" "$licences/$owner"
     done
+    if [ -e "$lib/dtrain_cuda.so" ]; then # CUDA's runtime is linked in: of a toolkit, of Python's wheels, of Debian
+        cuda=$(dirname "$(dirname "$(readlink -f "$4")")")
+        for file in "$cuda"/EULA.txt "$cuda"/{dist-info,../..}/nvidia_cuda_runtime-*/licenses/License.txt \
+            /usr/share/doc/nvidia-cuda-toolkit/copyright; do
+            [ ! -e "$file" ] || { install -m 644 "$file" "$licences/cuda-runtime"; break; }
+        done
+        [ -e "$licences/cuda-runtime" ] || echo "bundle: no licence of CUDA's runtime beside $4" >&2
+    fi
     strip -g "$program" "$lib"/*
     # the wheel's tag says which C library is old enough
     tag=$(sed -n "s/.*manylinux_\([0-9]*\)_\([0-9]*\)_$(uname -m).*/\1.\2/p" "$source/pyproject.toml")

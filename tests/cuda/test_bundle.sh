@@ -47,4 +47,13 @@ if [ -e "$BUILD/fake/dtrain_cuda.so" ] && command -v cc >/dev/null; then
     : >"$env/lib/dtrain/dtrain_cuda.so" # does not load, as where cuDNN is missing
     LD_LIBRARY_PATH=$BUILD/fake "$env/bin/dtrain" info | grep "does not load: .*pip install 'dtrain\[cuda\]'" >/dev/null ||
         { echo "a module that does not load: no word of NVIDIA's wheels"; exit 1; }
+    # a wheel has the licence of CUDA's runtime, which is in the module
+    wheel=$tmp/wheel
+    mkdir -p "$tmp"/cuda/{bin,dist-info/nvidia_cuda_runtime-13/licenses} "$wheel"/{bin,lib/dtrain}
+    echo terms >"$tmp/cuda/dist-info/nvidia_cuda_runtime-13/licenses/License.txt"
+    cp "$DTRAIN" "$wheel/bin/"
+    cp "$BUILD"/{dtrain_http.so,libdtrain_openmp.so,fake/dtrain_cuda.so} "$wheel/lib/dtrain/"
+    # on a system newer than the wheel's tag it ends with an error
+    "$SOURCE/launch/bundle.sh" --wheel "$wheel" "$wheel/bin/dtrain" "$tmp/cuda/bin/nvcc" >"$tmp/said" 2>&1 || true
+    grep -qx terms "$wheel/share/doc/dtrain/licences/cuda-runtime" || { cat "$tmp/said"; echo "no licence of CUDA's runtime"; exit 1; }
 fi
