@@ -50,7 +50,8 @@ if [ "$1" = --wheel ]; then
         [ -e "$licences/cuda-runtime" ] || echo "bundle: no licence of CUDA's runtime beside $4" >&2
     fi
     strip -g "$program" "$lib"/*
-    # the wheel's tag says which C library is old enough
+    # the wheel's tag says which C library is old enough. The only check of a wheel with dtrain_cuda.so: auditwheel calls it
+    # linux_ARCH, as NVIDIA's libraries are not in it
     tag=$(sed -n "s/.*manylinux_\([0-9]*\)_\([0-9]*\)_$(uname -m).*/\1.\2/p" "$source/pyproject.toml")
     needs=$(newest GLIBC "$program" "$lib"/*)
     [ "$(printf '%s\n' "$needs" "$tag" | sort -V | tail -n 1)" = "$tag" ] ||
