@@ -21,7 +21,7 @@ static const dt_cli_option options[] = {
     [EMBEDDINGS] = {"--embeddings", NULL, "also write the input of the last layer"},
     [RAW] = {"--raw", NULL, "with train.ema: use the trained weights instead of their EMA"},
     [WEIGHTS] = {"--weights", "equal|uncertainty", "weight of each run of an ensemble, per sample (default equal)"},
-    [MC] = {"--mc", "N", "Monte Carlo dropout: mean and spread of N passes with dropout"},
+    [MC] = {"--mc", "N", "Monte Carlo dropout: mean and variance of N passes with dropout"},
     [TTA] = {"--tta", "flip,scale",
              "test-time augmentation: average over the image, its mirror image and 1.15 times its size"},
     {NULL}};
