@@ -46,14 +46,13 @@ static dt_status check_size(const dt_image_want *w, int64_t width, int64_t heigh
     if (width <= 0 || height <= 0)
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels", (long long)width, (long long)height);
     if (!dt_stated_size((uint64_t)width, (uint64_t)height, limit, &n_pixels))
-        return dt_fail(DT_E_DATA,
-                       "an image of %lld x %lld pixels: more than the limit of %llu%s; data.max_pixels sets another, "
-                       "data.on_error: skip and pack --on-error skip leave such records out",
-                       (long long)width, (long long)height, (unsigned long long)limit,
+        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels: more than the limit of %llu%s%s", (long long)width,
+                       (long long)height, (unsigned long long)limit,
                        w->max_pixels == 0 && most == DT_MAX_PIXELS
                            ? " for what is decoded as a whole (JPEG of one scan and PNG without interlacing that are "
                              "resized and have no side above 1048576 are not)"
-                           : "");
+                           : "",
+                       w->limit_hint ? w->limit_hint : "");
     if (!dt_stated_size(n_pixels, (uint64_t)w->channels, 3 * limit, &n_pixels))
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large", (long long)width,
                        (long long)height, w->channels);

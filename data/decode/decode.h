@@ -57,7 +57,8 @@ typedef struct dt_image_want {
     // A picture of more pixels comes in rows (dt_image), where its format allows that: sequential JPEG, PNG that is
     // not interlaced. 0: none does.
     int64_t rows_above;
-    int64_t max_pixels; // 0: DT_MAX_PIXELS, and DT_MAX_ROWS_PIXELS of an image in rows
+    int64_t max_pixels;     // 0: DT_MAX_PIXELS, and DT_MAX_ROWS_PIXELS of an image in rows
+    const char *limit_hint; // behind the message of an image of more pixels: "; KEY sets another"; NULL: nothing
 } dt_image_want;
 
 // Decodes `bytes` into want->dst where it fits, else into scratch that the next decode overwrites. The first

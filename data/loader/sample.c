@@ -86,7 +86,8 @@ static dt_image_want want_of(const value *v, part *p) {
                            .box_ctx = p,
                            .array = &v->f->array,
                            .rows_above = DT_MAX_PIXELS,
-                           .max_pixels = v->f->max_pixels};
+                           .max_pixels = v->f->max_pixels,
+                           .limit_hint = "; data.max_pixels sets another, data.on_error: skip leaves such records out"};
 }
 
 // ---- images ------------------------------------------------------------------------------------------

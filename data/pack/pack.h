@@ -32,6 +32,7 @@ typedef struct dt_pack_opts {
     // what happens to files before they are stored (transform.h); all 0: nothing
     bool quality;            // figures of quality as columns
     int resize;              // images: most pixels of the short side
+    int max_pixels;          // images: of a file that is decoded; 0: the decoder's limits
     const char *encode;      // images: "jpeg:90", "png"; NULL: keep the kind
     double segment_s, hop_s; // recordings and series: cut into segments; hop_s 0: one after the other
     bool drop_tail, mono;    // recordings

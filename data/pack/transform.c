@@ -43,6 +43,8 @@ static dt_status read_encoding(dt_transform *t) {
 
 static dt_status check_options(const dt_pack_opts *o) {
     if (o->resize < 0 || o->resize > 16384) return dt_fail(DT_E_USAGE, "--resize: expected 1..16384 pixels");
+    if (o->max_pixels < 0 || o->max_pixels > DT_MAX_ROWS_PIXELS)
+        return dt_fail(DT_E_USAGE, "--max-pixels: expected 1..%d", DT_MAX_ROWS_PIXELS);
     if (o->rate != 0 && !(o->rate >= 0.001 && o->rate <= 768000))
         return dt_fail(DT_E_USAGE, "--rate: expected 0.001..768000 samples/s");
     if (o->segment_s < 0 || o->segment_s > 3600 || o->hop_s < 0 || o->hop_s > 3600)
@@ -61,6 +63,7 @@ static char *transform_describe(const dt_transform *t) {
     if (o->resize) ADD(", resize %d", o->resize);
     if (t->encoding == DT_ENCODE_JPEG) ADD(", encode jpeg:%d", t->jpeg_quality);
     if (t->encoding == DT_ENCODE_PNG) ADD(", encode png");
+    if (o->max_pixels) ADD(", max-pixels %d", o->max_pixels);
     if (o->mono) ADD(", mono");
     if (o->rate) ADD(", rate %.9g", o->rate);
     if (o->segment_s > 0)
@@ -463,7 +466,10 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     double begin_s = dt_clock_s();
     // in rows only what shrink reads
     const bool shrinks = known && t->o->resize > 0 && fmin(info.width, info.height) > t->o->resize;
-    const dt_image_want want = {.channels = channels, .rows_above = shrinks ? DT_MAX_PIXELS : 0};
+    const dt_image_want want = {.channels = channels,
+                                .rows_above = shrinks ? DT_MAX_PIXELS : 0,
+                                .max_pixels = t->o->max_pixels,
+                                .limit_hint = "; --max-pixels sets another"};
     DT_TRY(dt_decode_image_part(s->decoder, r->member[i].bytes, &want, &whole));
     m = whole;
     DT_TRY(shrink(t, s, &m));

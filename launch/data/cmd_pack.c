@@ -295,6 +295,7 @@ enum {
     QUALITY,
     RESIZE,
     ENCODE,
+    MAX_PIXELS,
     SEGMENT,
     HOP,
     TAIL,
@@ -330,6 +331,8 @@ static const dt_cli_option options[] = {
     [QUALITY] = {"--quality", NULL, "add columns for sharpness, contrast, entropy, SNR, clipping and silence"},
     [RESIZE] = {"--resize", "PX", "images: downscale the shorter side to this"},
     [ENCODE] = {"--encode", "jpeg[:Q]|png", "images: encode as this format (default quality 90)"},
+    [MAX_PIXELS] = {"--max-pixels", "N",
+                    "images: maximum number of pixels of a file that is decoded (data.max_pixels)"},
     [SEGMENT] = {"--segment", "S", "audio and series: cut into segments of S seconds"},
     [HOP] = {"--hop", "S", "seconds between the starts of segments (default: --segment)"},
     [TAIL] = {"--tail", "pad|drop", "audio: the rest at the end: pad with zeros or drop (default pad)"},
@@ -380,6 +383,7 @@ static dt_status read_transform(const dt_cli_words *w, dt_pack_opts *o) {
     DT_TRY(dt_cli_option_word(w, TAIL, 0, &tail));
     o->drop_tail = tail == 1;
     DT_TRY(dt_cli_option_int(w, RESIZE, 0, &o->resize));
+    DT_TRY(dt_cli_option_int(w, MAX_PIXELS, 0, &o->max_pixels));
     DT_TRY(option_number(w, RATE, "a rate like 16000 (Hz)", &o->rate));
     DT_TRY(option_number(w, SEGMENT, "a length like 1.5 (seconds)", &o->segment_s));
     return option_number(w, HOP, "a length like 1.5 (seconds)", &o->hop_s);

@@ -588,7 +588,7 @@ TEST(a_hundred_megapixels) {
         must(dt_decode_check(decoder, bytes));
         field.max_pixels = 100000000;
         assert_int_equal(dt_decode_image_part(decoder, bytes, &field, &image), DT_E_DATA);
-        assert_non_null(strstr(dt_error_message(), "more than the limit of 100000000; data.max_pixels"));
+        assert_non_null(strstr(dt_error_message(), "more than the limit of 100000000"));
         exact.rows_above = 0; // as pack --encode wants it
         assert_int_equal(dt_decode_image_part(decoder, bytes, &exact, &image), DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), "67108864 for what is decoded as a whole"));
@@ -622,8 +622,7 @@ TEST(a_progressive_jpeg_is_decoded_as_a_whole) {
     dt_image_want want = {.channels = 1, .height = 50, .width = 40, .rows_above = DT_MAX_PIXELS};
     dt_image image;
     assert_int_equal(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "data.max_pixels sets another"));
-    assert_non_null(strstr(dt_error_message(), "--on-error skip"));
+    assert_non_null(strstr(dt_error_message(), "more than the limit of 67108864"));
     free(file);
 }
 
