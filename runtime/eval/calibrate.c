@@ -6,6 +6,7 @@
 #include "base/formats.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "eval/evaluate.h"
 #include "run/agree.h"
 
@@ -31,6 +32,7 @@ typedef struct fitted {
     int64_t n_out;
     float *logits, *targets; // (samples, n_out)
     int32_t *labels;
+    int n_threads;
 } fitted;
 
 typedef struct calibration {
@@ -92,13 +94,20 @@ static void add_label(double x, double truth, double s, double out[3]) {
 }
 
 static void likelihood(const fitted *f, half h, int64_t n, double s, double out[3]) {
-    out[0] = out[1] = out[2] = 0;
-    for (int64_t i = h.first; i < n; i += h.stride) {
+    const int64_t n_terms = (n - h.first + h.stride - 1) / h.stride;
+    double(*terms)[3] = dt_xcalloc((size_t)n_terms + 1, sizeof *terms);
+#pragma omp parallel for schedule(static) num_threads(f->n_threads)
+    for (int64_t j = 0; j < n_terms; j++) {
+        const int64_t i = h.first + j * h.stride;
         const float *x = f->logits + i * f->n_out;
-        if (f->labels) add_class(x, f->n_out, f->labels[i], s, out);
+        if (f->labels) add_class(x, f->n_out, f->labels[i], s, terms[j]);
         for (int64_t k = 0; k < f->n_out && !f->labels; k++)
-            add_label((double)x[k], (double)f->targets[i * f->n_out + k], s, out);
+            add_label((double)x[k], (double)f->targets[i * f->n_out + k], s, terms[j]);
     }
+    out[0] = out[1] = out[2] = 0;
+    for (int64_t j = 0; j < n_terms; j++) // in the order of the split, whatever the threads
+        for (int k = 0; k < 3; k++) out[k] += terms[j][k];
+    free(terms);
 }
 
 static double calibrate_fit(const fitted *f, half h, int64_t n) {
@@ -110,23 +119,32 @@ static double calibrate_fit(const fitted *f, half h, int64_t n) {
         // where the curve bends the other way in log s, the curvature in s still points downhill
         double step = -slope / (bend > 0 ? bend : s * s * d[2] + 1e-12);
         step = step > 1 ? 1 : step < -1 ? -1 : step; // at most a factor of e per step
-        log_s += step;
+        const double before = log_s;
         // separable samples would drive T to 0, unusable ones to infinity
-        log_s = log_s > MOST_LOG ? MOST_LOG : log_s < -MOST_LOG ? -MOST_LOG : log_s;
-        if (fabs(step) < 1e-12) break;
+        log_s = fmin(fmax(log_s + step, -MOST_LOG), MOST_LOG);
+        // at the bound there is no step
+        if (fabs(log_s - before) < 1e-12) break;
     }
     return exp(-log_s); // T = 1/s
 }
 
 // The calibration error where each half has its temperature; with file also the thresholds, as a member.
 static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_json *file) {
-    float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
+    // of classes only what counts of a sample is kept: its logits may be thousands
+    const int64_t n_rows = f->labels ? 1 : n;
+    float *x = dt_xcalloc((size_t)(n_rows * f->n_out) + 1, sizeof *x);
+    dt_eval_class *classes = f->labels ? dt_xcalloc((size_t)n + 1, sizeof *classes) : NULL;
     double *thresholds = dt_xcalloc((size_t)f->n_out, sizeof *thresholds);
-    // sample i has the temperature of its half
-    for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / t_of[i / f->n_out % 2]);
+    for (int64_t i = 0; i < n; i++) {
+        float *row = x + i % n_rows * f->n_out;
+        // sample i has the temperature of its half
+        for (int64_t k = 0; k < f->n_out; k++) row[k] = (float)((double)f->logits[i * f->n_out + k] / t_of[i % 2]);
+        if (classes) classes[i] = dt_eval_classify(row, f->n_out, f->labels[i], false);
+    }
     const dt_eval_table t = {.n = n,
                              .n_out = f->n_out,
-                             .logits = x,
+                             .logits = classes ? NULL : x,
+                             .classes = classes,
                              .labels = f->labels,
                              .targets = f->targets,
                              .field = f->t->field,
@@ -142,6 +160,7 @@ static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_jso
     }
     dt_eval_result_fini(&r);
     free(thresholds);
+    free(classes);
     free(x);
     return value;
 }
@@ -295,16 +314,36 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target 
 
 // ---- the run ---------------------------------------------------------------------------------------
 
+// The table is on rank 0 as a whole, since each step of the fit reads all of it.
+static dt_status check_room(const calibration *c, int64_t n_samples, int64_t n_out, bool classes) {
+    // of labels also the true values, and once more the logits for the calibration error
+    const uint64_t n_bytes = (uint64_t)n_samples * (uint64_t)n_out * sizeof(float) * (classes ? 1 : 3);
+    dt_memory m;
+    dt_memory_read(&m);
+    if (!dt_run_is_root(&c->session.run)) return DT_OK;
+    dt_status st = dt_memory_room(n_bytes, "logits");
+    if (st == DT_OK && m.total_bytes > 0 && n_bytes > m.available_bytes)
+        st = dt_fail(DT_E_INTERNAL, "%llu MiB of memory are free", (unsigned long long)m.available_bytes >> 20);
+    if (st == DT_OK) return st;
+    return dt_fail_context(st, "--calibrate keeps the outputs of the validation split, %lld samples x %lld: %llu MiB",
+                           (long long)n_samples, (long long)n_out, (unsigned long long)n_bytes >> 20);
+}
+
 static dt_status calibrate_choose(calibration *c, dt_infer_opts *o) {
     dt_dataset *data = c->session.run.data;
     const dt_targets *targets = &c->session.nets.targets;
     const int64_t n = data->n_samples(data, DT_SPLIT_VAL);
+    char *nothing = NULL;
     for (int i = 0; i < targets->n; i++) {
         const dt_target *t = &targets->items[i];
         const bool classes = t->field->n_classes > 0;
         if (!classes && !dt_losses[t->loss].gives_labels) continue; // numbers have no probabilities
+        DT_TRY(dt_agree_result(c->session.run.comm, check_room(c, n, dt_target_n_out(t), classes), &nothing));
         fitted *f = &c->each[c->n++];
-        *f = (fitted){.t = t, .output = o->n_outputs, .n_out = dt_target_n_out(t)};
+        *f = (fitted){.t = t,
+                      .output = o->n_outputs,
+                      .n_out = dt_target_n_out(t),
+                      .n_threads = o->n_replicas * o->replica_threads};
         // room for the whole split: calibrate_take fills it in order
         f->logits = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->logits);
         if (classes) f->labels = dt_xcalloc((size_t)n + 1, sizeof *f->labels);
