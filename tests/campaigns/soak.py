@@ -23,7 +23,8 @@ def compare_runs(calm, soak, lost):
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert newest(calm, name) == newest(soak, name), f"{name} differs"
     undisturbed, disturbed = steps(calm), steps(soak)
-    missing = [s for s in undisturbed if s not in set(disturbed)]
+    known = set(disturbed)
+    missing = [s for s in undisturbed if s not in known]
     assert len(disturbed) + len(missing) == len(undisturbed), f"metrics of steps differ, first at {missing[:1]}"
     assert not missing or lost == "lost", f"{len(missing)} metrics of steps are missing, the first {missing[0]}"
     rss = [r["rss"] for r in records(calm + "/metrics.jsonl", "step")]
