@@ -64,8 +64,7 @@ struct dt_evaluator {
     dt_eval_column unit; // eval.bootstrap_unit; without a name: none
     int n_by;
     dt_json *report;              // where it goes, or NULL
-    dt_evaluator_combine combine; // replaces the network's outputs (ensembles), or NULL
-    void *combine_ctx;
+    dt_evaluator_combine combine; // f replaces the network's outputs (ensembles), or is NULL
 };
 
 // ---- the loss of a sample --------------------------------------------------------------------------
@@ -154,9 +153,9 @@ static dt_status evaluate_take(void *ctx, const dt_infer_sample *s) {
         if (!t->of_classes) DT_TRY(dt_target_check(t->t, target, s->index));
         const float *x = s->output[t->output];
         // an ensemble's mean stands in for the network's output
-        if (e->combine) e->combine(e->combine_ctx, s->index, k, x, t->combined);
+        if (e->combine.f) e->combine.f(e->combine.ctx, s->index, k, x, t->combined);
         finite &=
-            evaluate_take_target(t, i, e->combine ? t->combined : x, target, e->metrics->wanted[k][DT_METRIC_brier]);
+            evaluate_take_target(t, i, e->combine.f ? t->combined : x, target, e->metrics->wanted[k][DT_METRIC_brier]);
     }
     if (e->n_embedding) {
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding], sizeof(float) * (size_t)e->n_embedding);
@@ -363,7 +362,14 @@ static dt_status evaluate_collect(dt_evaluator *e, dt_dataset *data, dt_split sp
     for (int k = 0; k < e->targets->n; k++)
         e->each[k].keeps_logits = dt_eval_keeps_logits(e->metrics, k, e->each[k].t, e->report != NULL);
     // collective: every rank runs its share of the batches, rank 0 takes the samples
-    return dt_infer_run(e->infer, data, split, evaluate_take, e);
+    if (!e->combine.f) return dt_infer_run(e->infer, data, split, evaluate_take, e);
+    const int64_t n = data->n_samples(data, split), most = e->combine.most;
+    for (int64_t i = 0; i < n; i += most) {
+        DT_TRY(e->combine.prepare(e->combine.ctx, i));
+        dt_infer_set_range(e->infer, i, most);
+        DT_TRY(dt_infer_run(e->infer, data, split, evaluate_take, e));
+    }
+    return DT_OK;
 }
 
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole, dt_eval_result *out) {
@@ -444,9 +450,8 @@ void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *threshold
     memcpy(e->each[k].thresholds, thresholds, (size_t)e->each[k].n_out * sizeof *thresholds);
 }
 
-void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx) {
-    e->combine = f;
-    e->combine_ctx = ctx;
+void dt_evaluator_set_combine(dt_evaluator *e, const dt_evaluator_combine *c) {
+    e->combine = *c;
     for (int k = 0; k < e->targets->n; k++) e->each[k].combined = dt_xcalloc((size_t)e->each[k].n_out, sizeof(float));
 }
 

@@ -26,9 +26,14 @@ void dt_evaluator_destroy(dt_evaluator *e);
 // rank 0 gives the thresholds beforehand: (n_out) of target k.
 void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *thresholds);
 // From now on f gives the outputs (n_out) of target k that count for a sample, from the network's x, on rank 0; NaN: there
-// are none.
-typedef void (*dt_evaluator_combine)(void *ctx, int64_t sample, int k, const float *x, float *out);
-void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx);
+// are none. `prepare` is called on all ranks before samples [begin, begin + most).
+typedef struct dt_evaluator_combine {
+    void (*f)(void *ctx, int64_t sample, int k, const float *x, float *out);
+    dt_status (*prepare)(void *ctx, int64_t begin);
+    int64_t most;
+    void *ctx;
+} dt_evaluator_combine;
+void dt_evaluator_set_combine(dt_evaluator *e, const dt_evaluator_combine *c);
 // Evaluations from now on also add each target's report (eval_report.h) to the array that j is in, on rank 0; NULL: none.
 void dt_evaluator_keep_report(dt_evaluator *e, dt_json *j);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:

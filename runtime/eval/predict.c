@@ -26,8 +26,12 @@
 //
 // H is that of the classes; where several labels can be true, the sum of theirs. w is 1, or 1 / (H(p) + 0.001), so that
 // a pass that is sure of a sample counts more (inverse-uncertainty weights, by sample).
+//
+// The sums of all samples may be more than the memory: every pass runs over a range of the split, then every pass over the
+// next range.
 
-enum { WEIGHT, ENTROPY, SUMS }; // places in a column's sums; SUMS: where Σ w p begins
+enum { WEIGHT, ENTROPY, SUMS };   // places in a column's sums; SUMS: where Σ w p begins
+enum { RANGE_BYTES = 128 << 20 }; // of the sums of a range
 
 // Of a sample and target: Σ w, Σ w H, Σ w p, Σ w p².
 typedef struct mean_column {
@@ -39,28 +43,46 @@ typedef struct mean_column {
 typedef struct predict_mean {
     const dt_predict_column *columns;
     int n_columns;
-    int64_t n_samples;
+    int64_t n_samples;  // of the split
+    int64_t begin, cap; // the range
     bool by_uncertainty;
     mean_column each[DT_MAX_TARGETS];
-    char **why; // by sample, or NULL
+    char **why; // by sample of the range, or NULL
 } predict_mean;
 
 // columns: borrowed.
 static predict_mean *mean_create(const dt_predict_column *columns, int n_columns, int64_t n_samples,
                                  bool by_uncertainty) {
     predict_mean *m = dt_xcalloc(1, sizeof *m);
-    *m = (predict_mean){columns, n_columns, n_samples, by_uncertainty, {{0}}, NULL};
-    m->why = dt_xcalloc((size_t)n_samples + 1, sizeof *m->why);
+    int64_t sample_bytes = sizeof(double);
+    for (int i = 0; i < n_columns; i++) sample_bytes += (SUMS + 2 * columns[i].n) * (int64_t)sizeof(double);
+    const int64_t most = RANGE_BYTES / sample_bytes + 1, cap = most < n_samples ? most : n_samples;
+    *m = (predict_mean){columns, n_columns, n_samples, 0, cap, by_uncertainty, {{0}}, NULL};
+    m->why = dt_xcalloc((size_t)cap + 1, sizeof *m->why);
     for (int i = 0; i < n_columns; i++) {
         // WEIGHT, ENTROPY, then n sums of w p and n of w p²
         const int64_t n = columns[i].n, stride = SUMS + 2 * n;
         m->each[i] = (mean_column){.n = n,
                                    .stride = stride,
-                                   .sums = dt_xcalloc((size_t)(n_samples * stride) + 1, sizeof(double)),
+                                   .sums = dt_xcalloc((size_t)(cap * stride) + 1, sizeof(double)),
                                    .value = dt_xcalloc((size_t)n, sizeof(double)),
                                    .variance = dt_xcalloc((size_t)n, sizeof(double))};
     }
     return m;
+}
+
+static void mean_begin(predict_mean *m, int64_t begin) {
+    m->begin = begin;
+    for (int i = 0; i < m->n_columns; i++)
+        memset(m->each[i].sums, 0, (size_t)(m->cap * m->each[i].stride) * sizeof(double));
+    for (int64_t i = 0; i < m->cap; i++) {
+        free(m->why[i]);
+        m->why[i] = NULL;
+    }
+}
+
+static bool mean_is_last(const predict_mean *m) {
+    return m->begin + m->cap >= m->n_samples;
 }
 
 static void mean_destroy(predict_mean *m) {
@@ -70,7 +92,7 @@ static void mean_destroy(predict_mean *m) {
         free(m->each[i].value);
         free(m->each[i].variance);
     }
-    for (int64_t i = 0; i < m->n_samples; i++) free(m->why[i]);
+    for (int64_t i = 0; i < m->cap; i++) free(m->why[i]);
     free(m->why);
     free(m);
 }
@@ -102,7 +124,7 @@ static double predict_mean_of(const predict_mean *m, int column, int64_t k, cons
 // Adds the prediction `value` of a pass for a target: its element k is element map[k] of the column.
 static void mean_add(predict_mean *m, int64_t sample, int column, const double *value, const int32_t *map) {
     const mean_column *e = &m->each[column];
-    double *sums = e->sums + sample * e->stride;
+    double *sums = e->sums + (sample - m->begin) * e->stride;
     // of the pass's own order: entropy is the same for any
     const double h = entropy(&m->columns[column], value);
     const double w = m->by_uncertainty ? 1 / (h + 1e-3) : 1;
@@ -117,10 +139,10 @@ static void mean_add(predict_mean *m, int64_t sample, int column, const double *
 
 // The row of a sample; valid until the next one.
 static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
-    dt_predict_row row = {.index = sample, .why = m->why[sample]}; // without a mean: only the reason
+    dt_predict_row row = {.index = sample, .why = m->why[sample - m->begin]}; // without a mean: only the reason
     for (int i = 0; i < m->n_columns && !row.why; i++) {
         const mean_column *e = &m->each[i];
-        const double *sums = e->sums + sample * e->stride;
+        const double *sums = e->sums + (sample - m->begin) * e->stride;
         for (int64_t k = 0; k < e->n; k++) {
             const double mean = sums[SUMS + k] / sums[WEIGHT];
             // E[p²] - E[p]²
@@ -163,11 +185,15 @@ typedef struct predictor {
     int n_members;
     predicted each[DT_MAX_TARGETS];
     dt_predict_column columns[DT_MAX_TARGETS];
-    struct predictor *first;   // member
-    predict_mean *mean;        // of several passes
-    dt_predict_writer *writer; // rank 0
-    int64_t n_bad;             // rows without a prediction
-    char why[256];             // of the row in progress
+    struct predictor *first;  // member
+    struct predictor *others; // of the first: the members behind it
+    bool is_open;
+    const dt_trainer_args *members; // of the first
+    predict_mean *mean;             // of several passes
+    dt_evaluator *evaluator;        // of the first, where it is evaluated
+    dt_predict_writer *writer;      // rank 0
+    int64_t n_bad;                  // rows without a prediction
+    char why[256];                  // of the row in progress
 } predictor;
 
 static dt_predicts predict_kind_of(const dt_target *t) {
@@ -274,7 +300,8 @@ static dt_status predict_take(void *ctx, const dt_infer_sample *s) {
     for (int i = 0; i < p->n && !s->why; i++) predict_take_target(&p->each[i], s->output[p->each[i].output]);
     row.why = predict_find_bad(p, s);
     // one pass without a prediction: no mean, as the rest would be another ensemble
-    if (p->mean && row.why && !p->mean->why[s->index]) p->mean->why[s->index] = dt_xstrdup(row.why);
+    char **why = p->mean ? &p->mean->why[s->index - p->mean->begin] : NULL;
+    if (why && row.why && !*why) *why = dt_xstrdup(row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
         predicted *e = &p->each[i];
         row.value[i] = e->value;
@@ -391,6 +418,7 @@ static dt_status read_calibration(predictor *p, int i) {
 
 static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     const dt_open_run *run = &p->session.run;
+    p->is_open = true; // for close_member, also where it fails
     DT_TRY(dt_session_open(&p->session, a,
                            &(dt_run_request){.which = p->r->which,
                                              .split = p->r->split,
@@ -418,6 +446,7 @@ static void close_member(predictor *p, dt_status st) {
         free(p->each[i].thresholds);
     }
     dt_session_close(&p->session, st);
+    p->is_open = false;
 }
 
 // ---- all members -----------------------------------------------------------------------------------
@@ -439,12 +468,13 @@ static dt_status open_output(predictor *p, int n_passes) {
     dt_status st = dt_run_is_root(run) ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
     char *nothing = NULL;
     DT_TRY(dt_agree_result(run->comm, st, &nothing));
-    // one pass streams its rows; several keep sums in memory
+    // one pass streams its rows; several keep the sums of a range in memory
     if (n_passes > 1) p->mean = mean_create(p->columns, p->n, f.n_samples, p->r->by_uncertainty);
     return DT_OK;
 }
 
 static dt_status predict_run_passes(predictor *p, dt_dataset *data) {
+    if (p->mean) dt_infer_set_range(p->infer, p->mean->begin, p->mean->cap);
     const int n = p->r->mc > 0 ? p->r->mc : 1; // --mc: the network runs so often, with other masks each time
     for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, data, p->r->split, predict_take, p));
     return DT_OK;
@@ -474,46 +504,69 @@ static dt_status run_changed(predictor *p, const char *change) {
 }
 
 static dt_status predict_run_member(predictor *p) {
+    // a new one for each range: dropout masks follow from how many runs it had before
+    if (!p->infer) DT_TRY(make_infer(p, p->session.run.config->data.augment != NULL));
     DT_TRY(predict_run_passes(p, p->session.run.data));
     for (int i = 0; i < p->r->n_changes; i++) DT_TRY(run_changed(p, p->r->changes[i]));
+    dt_infer_destroy(p->infer);
+    p->infer = NULL;
     return DT_OK;
 }
 
-static dt_status run_others(predictor *first, const dt_trainer_args *members, int n) {
-    // one after another: only one further member's weights are in memory
-    for (int i = 1; i < n; i++) {
-        predictor p = {.r = first->r, .n_members = n, .first = first, .mean = first->mean};
-        dt_status st = open_member(&p, &members[i]);
-        if (st == DT_OK) st = predict_run_member(&p);
-        close_member(&p, st);
+static dt_status run_others(predictor *first) {
+    for (int i = 1; i < first->n_members; i++) {
+        predictor *p = &first->others[i - 1];
+        dt_status st = DT_OK;
+        if (!p->is_open) {
+            *p = (predictor){.r = first->r, .n_members = first->n_members, .first = first, .mean = first->mean};
+            st = open_member(p, &first->members[i]);
+        }
+        if (st == DT_OK) st = predict_run_member(p);
+        // with a single range one after another: only one further member's weights are in memory
+        if (st != DT_OK || mean_is_last(first->mean)) close_member(p, st);
         DT_TRY(st);
     }
     return DT_OK;
 }
 
-static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
-    DT_TRY(open_member(p, members));
+static dt_status predict(predictor *p) {
+    DT_TRY(open_member(p, p->members));
     // rows are fewer than records
     const dt_open_run *run = &p->session.run;
     // reports how many records `where` leaves
     if (dt_run_is_root(run) && run->config->data.where) dt_info("data: %s", run->data->describe(run->data));
     // passes: members, each unchanged and changed, each with its masks
-    DT_TRY(open_output(p, n * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
-    DT_TRY(predict_run_member(p));
-    DT_TRY(run_others(p, members, n));
-    // on rank 0, after all passes
-    const int64_t n_rows = p->writer && p->mean ? run->data->n_samples(run->data, p->r->split) : 0;
-    for (int64_t i = 0; i < n_rows; i++) {
-        const dt_predict_row row = mean_row(p->mean, i);
-        DT_TRY(predict_put(p, &row));
+    DT_TRY(open_output(p, p->n_members * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
+    predict_mean *m = p->mean;
+    char *nothing = NULL;
+    if (!m) return predict_run_member(p);
+    for (int64_t begin = 0; begin < m->n_samples; begin += m->cap) {
+        mean_begin(m, begin);
+        DT_TRY(predict_run_member(p));
+        DT_TRY(run_others(p));
+        // on rank 0, after all passes
+        dt_status st = DT_OK;
+        for (int64_t i = begin; p->writer && i < m->n_samples && i < begin + m->cap && st == DT_OK; i++) {
+            const dt_predict_row row = mean_row(m, i);
+            st = predict_put(p, &row);
+        }
+        DT_TRY(dt_agree_result(run->comm, st, &nothing));
     }
     return DT_OK;
 }
 
+static void close_members(predictor *first, dt_status st) {
+    for (int i = 1; i < first->n_members && first->others; i++)
+        if (first->others[i - 1].is_open) close_member(&first->others[i - 1], st);
+    free(first->others);
+    mean_destroy(first->mean);
+    close_member(first, st);
+}
+
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r) {
-    predictor p = {.r = r, .n_members = n, .first = &p};
+    predictor p = {.r = r, .n_members = n, .first = &p, .others = dt_xcalloc((size_t)n, sizeof p), .members = members};
     const double begin_s = dt_clock_s();
-    dt_status st = predict(&p, members, n);
+    dt_status st = predict(&p);
     const bool writes = p.writer && r->out; // on rank 0, into a file
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && writes) {
@@ -528,8 +581,7 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     if (st == DT_OK && p.n_bad > 0)
         dt_warn("%lld sample%s could not be read or predicted: their rows give the reason", (long long)p.n_bad,
                 p.n_bad == 1 ? "" : "s");
-    mean_destroy(p.mean);
-    close_member(&p, st);
+    close_members(&p, st);
     return st;
 }
 
@@ -544,9 +596,10 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
     predict_take_target(e, x);
     mean_add(p->mean, sample, i, e->value, e->map);
     // the sums of the other members are complete, as they ran before
-    const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
+    const int64_t at = sample - p->mean->begin;
+    const double *sums = p->mean->each[i].sums + at * p->mean->each[i].stride;
     for (int64_t k = 0; k < n; k++) {
-        const double mean = p->mean->why[sample] ? NAN : predict_mean_of(p->mean, i, k, sums);
+        const double mean = p->mean->why[at] ? NAN : predict_mean_of(p->mean, i, k, sums);
         // log(0) and log(1/0) must not occur
         const double q = fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
         // back into the normalised unit, in which the evaluator computes losses
@@ -558,6 +611,17 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
         else
             out[k] = (float)(e->kind == DT_PREDICTS_LABELS ? log(q / (1 - q)) : number);
     }
+}
+
+// The first member comes last, by the evaluator.
+static dt_status prepare(void *ctx, int64_t begin) {
+    predictor *p = ctx;
+    mean_begin(p->mean, begin);
+    DT_TRY(run_others(p));
+    // by target, on every rank; only rank 0's are used
+    for (int i = 0; i < p->n; i++)
+        if (p->each[i].kind == DT_PREDICTS_LABELS) dt_evaluator_set_thresholds(p->evaluator, i, p->each[i].thresholds);
+    return DT_OK;
 }
 
 static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
@@ -576,15 +640,13 @@ static dt_status predict_evaluate(predictor *p, const dt_eval_request *q) {
     dt_session *a = &p->session;
     dt_evaluator *e = NULL;
     dt_eval_result result;
-    // thresholds are set below as the mean of the members'
+    // thresholds are the mean of the members': prepare sets them
     a->nets.metrics.threshold = (dt_auto_real){.answer = 0.5};
     drop_pairs(&a->nets.metrics, p->n);
     dt_status st = dt_session_evaluator(a, NULL, "eval", &e);
     if (st == DT_OK) {
-        // by target, on every rank; only rank 0's are used
-        for (int i = 0; i < p->n; i++)
-            if (p->each[i].kind == DT_PREDICTS_LABELS) dt_evaluator_set_thresholds(e, i, p->each[i].thresholds);
-        dt_evaluator_set_combine(e, combine, p);
+        p->evaluator = e;
+        dt_evaluator_set_combine(e, &(dt_evaluator_combine){combine, prepare, p->mean->cap, p});
         st = dt_evaluator_run(e, a->run.data, q->split, true, &result);
     }
     if (st == DT_OK) {
@@ -600,7 +662,11 @@ static dt_status predict_evaluate(predictor *p, const dt_eval_request *q) {
 dt_status dt_predict_evaluate(const dt_eval_request *q) {
     const dt_predict_request r = {
         .which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data, .top = 1};
-    predictor p = {.r = &r, .n_members = q->n_members, .first = &p};
+    predictor p = {.r = &r,
+                   .n_members = q->n_members,
+                   .first = &p,
+                   .others = dt_xcalloc((size_t)q->n_members, sizeof p),
+                   .members = q->members};
     dt_status st = open_member(&p, q->members);
     dt_infer_destroy(p.infer); // the evaluator has its own
     p.infer = NULL;
@@ -608,11 +674,8 @@ dt_status dt_predict_evaluate(const dt_eval_request *q) {
         const dt_dataset *data = p.session.run.data;
         // by_uncertainty is for predict alone
         p.mean = mean_create(p.columns, p.n, data->n_samples(data, q->split), false);
-        // the first member comes last, by the evaluator
-        st = run_others(&p, q->members, q->n_members);
+        st = predict_evaluate(&p, q);
     }
-    if (st == DT_OK) st = predict_evaluate(&p, q);
-    mean_destroy(p.mean);
-    close_member(&p, st);
+    close_members(&p, st);
     return st;
 }

@@ -17,8 +17,9 @@
 // The network runs over the set (infer.h), and rank 0 turns the outputs of a sample into a row: probabilities of
 // classes, the most probable ones by name, or numbers in their field's unit. What is predicted is not
 // looked for in the set. Rows depend on neither ranks nor replicas. With one pass they are written as they come, so the
-// set can be of any size; of several passes (members of an ensemble, changed images, dropout masks) the mean is kept in
-// memory until the last (predict.c). Each pass is computed by all ranks together.
+// set can be of any size; of several passes (members of an ensemble, changed images, dropout masks) the sums of a
+// range of samples are in memory (predict.c); where the set has several ranges, so are the weights of all members. Each
+// pass is computed by all ranks together.
 //
 // Classes and labels have probabilities by what they were trained with: softmax of the logits, or for bce the logistic
 // function of each, divided by the temperature of the run where it was calibrated. A label counts as

@@ -40,12 +40,14 @@ struct dt_infer {
     int64_t row;                    // floats of a row
     // the run in progress
     dt_batch_source *source;
-    uint32_t n_runs;            // before
-    int64_t n_samples, n_steps; // of the split
-    int64_t first, n_chunk;     // steps of the chunk in progress
-    int64_t rank_rows;          // of a rank's chunk, at most
-    float *rows;                // of this rank's chunk; rank 0: and a step of another rank
-    why *why;                   // of the rows with weight 0
+    uint32_t n_runs;        // before
+    int64_t n_samples;      // of the split
+    int64_t begin, n_range; // samples that are delivered; n_range 0: all
+    int64_t end, end_step;  // behind the last one
+    int64_t first, n_chunk; // steps of the chunk in progress
+    int64_t rank_rows;      // of a rank's chunk, at most
+    float *rows;            // of this rank's chunk; rank 0: and a step of another rank
+    why *why;               // of the rows with weight 0
 };
 
 // ---- a chunk, by this rank -------------------------------------------------------------------------
@@ -212,7 +214,7 @@ static dt_status deliver(dt_infer *f, dt_progress *p, dt_status (*take)(void *ct
             // rank 0 handles one step of one rank at a time, in the order of the split
             for (int64_t i = 0; i < step_rows && self == 0; i++) {
                 const int64_t index = sample_of(f, r, step * step_rows + i);
-                if (index >= f->n_samples) continue; // padding of the last batch
+                if (index < f->begin || index >= f->end) continue; // also padding of the last batch
                 const int64_t at = r == 0 ? step * step_rows + i : f->rank_rows + i;
                 DT_TRY(deliver_row(f, at, index, take, ctx));
                 p->n_items++;
@@ -231,7 +233,9 @@ static dt_status open_source(dt_infer *f, dt_dataset *data, dt_split split) {
     f->n_samples = data->n_samples(data, split);
     if (f->o.limit > 0 && f->n_samples > f->o.limit) f->n_samples = f->o.limit; // limit: the first samples
     const int64_t global = (int64_t)n_micro * f->o.batch;
-    f->n_steps = (f->n_samples + global - 1) / global; // rounded up: the last step is padded
+    f->end = f->n_range > 0 && f->begin + f->n_range < f->n_samples ? f->begin + f->n_range : f->n_samples;
+    f->end_step = (f->end + global - 1) / global; // rounded up: the last step is padded
+    f->first = f->begin / global;
     dt_source_request r = {.split = split,
                            .in_order = true,
                            .augment = f->o.augment,
@@ -239,7 +243,8 @@ static dt_status open_source(dt_infer *f, dt_dataset *data, dt_split split) {
                            .micro_batch = f->o.batch,
                            .micros = micros, // the numbers of this rank's batches within a step
                            .n_micro = f->o.n_replicas,
-                           .end_step = f->n_steps};
+                           .start_step = f->first,
+                           .end_step = f->end_step};
     dt_status st = data->open(data, &r, &f->source);
     free(micros);
     return st;
@@ -269,11 +274,11 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
     dt_progress progress = {.on = f->o.progress && f->o.comm->rank == 0,
                             .what = f->o.progress,
                             .items = "samples",
-                            .total_items = (uint64_t)f->n_samples};
+                            .total_items = (uint64_t)(f->end - f->begin)};
     dt_status st = DT_OK;
     dt_progress_begin(&progress);
-    for (f->first = 0; f->first < f->n_steps && st == DT_OK; f->first += most) {
-        f->n_chunk = f->n_steps - f->first < most ? f->n_steps - f->first : most;
+    for (; f->first < f->end_step && st == DT_OK; f->first += most) {
+        f->n_chunk = f->end_step - f->first < most ? f->end_step - f->first : most;
         st = run_chunk(f);
         if (st == DT_OK) st = deliver(f, &progress, take, ctx);
     }
@@ -287,6 +292,11 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
 }
 
 // ---- life ------------------------------------------------------------------------------------------
+
+void dt_infer_set_range(dt_infer *f, int64_t begin, int64_t n) {
+    f->begin = begin;
+    f->n_range = n;
+}
 
 int64_t dt_infer_output_size(const dt_infer *f, int output) {
     return f->size[output];

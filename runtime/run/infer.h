@@ -8,7 +8,8 @@
 //
 // Whoever evaluates, predicts or calibrates differs only in what it asks for and in what it does with a sample.
 //
-// defines: dt_infer_all_finite, dt_infer_create, dt_infer_destroy, dt_infer_output_size, dt_infer_run
+// defines: dt_infer_all_finite, dt_infer_create, dt_infer_destroy, dt_infer_output_size, dt_infer_run,
+// dt_infer_set_range
 #ifndef DT_TRAIN_INFER_H
 #define DT_TRAIN_INFER_H
 
@@ -66,6 +67,9 @@ static inline bool dt_infer_all_finite(const float *x, int64_t n) {
 dt_status dt_infer_create(dt_infer **out, const dt_infer_opts *opts);
 void dt_infer_destroy(dt_infer *f);
 int64_t dt_infer_output_size(const dt_infer *f, int output); // elements a sample
+
+// From now on only samples [begin, begin + n) of the split are delivered, and the batches run that have some of them.
+void dt_infer_set_range(dt_infer *f, int64_t begin, int64_t n);
 
 // Brings the packed weights up to date and runs. Collective; rank 0 calls take() for each sample, in order.
 // DT_E_PREEMPTED on all ranks: it was given up.

@@ -23,4 +23,11 @@ sanitized || (
     exits 70 'keeps the outputs of the validation split, .* samples x 2000000: .* MiB: out of memory' \
         "$DTRAIN" eval "$work/runs/more" --calibrate
 )
+
+# two runs: the sums of all samples would be 305 MiB; the rows do not depend on how many are in memory
+both="$many $work/runs/2"
+peak_below 220 "$DTRAIN" eval $both --split val
+peak_below 220 "$DTRAIN" predict $both "$work/set.tar" -o "$work/all.csv"
+exits 0 '' "$DTRAIN" predict $both "$work/set.tar" -o "$work/some.csv" data.where='label = 2'
+py has_rows "$work/all.csv" "$work/some.csv"
 echo passed
