@@ -79,15 +79,19 @@ void dt_cli_set_run(dt_config *c, const char *dir) {
 // A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
 // place from the directory, which may have been moved.
 static dt_status load_run_config(dt_config **out, const char *dir) {
-    char *path = dt_xprintf("%s/config.yaml", dir);
-    const dt_status st = dt_io_exists(path) // the resolved config, which the run wrote
-                             ? dt_config_load(out, path, NULL, 0)
-                             : dt_fail(DT_E_USAGE,
-                                       "%s: no run, which is a directory with a config.yaml; a data set goes into "
-                                       "data.path of a config",
-                                       dir);
+    char *path = dt_xprintf("%s/config.yaml", dir), *log = dt_xprintf("%s/log", dir);
+    dt_status st;
+    if (dt_io_exists(path)) // the resolved config, which the run wrote
+        st = dt_config_load(out, path, NULL, 0);
+    else if (dt_io_exists(log))
+        st = dt_fail(DT_E_USAGE, "%s: the run did not start: %s says why", dir, log);
+    else
+        st = dt_fail(DT_E_USAGE,
+                     "%s: no run, which is a directory with a config.yaml; a data set goes into data.path of a config",
+                     dir);
     // over run.name and run.dir in the file: the directory may have been moved or copied
     if (st == DT_OK) dt_cli_set_run(*out, dir);
+    free(log);
     free(path);
     return st;
 }

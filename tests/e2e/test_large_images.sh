@@ -51,5 +51,7 @@ exits 0 '' "$DTRAIN" pack "$work/raw" "$work/set.tar" --overwrite
 large='9000 x 8000 pixels: more than the limit of 67108864 .*; data.max_pixels sets another, data.on_error: skip leaves'
 exits 3 "$large" "$DTRAIN" "$config" run.name=fails train.global_batch=3 train.micro_batch=3
 train run.name=raised train.global_batch=3 train.micro_batch=3 data.max_pixels=100000000
+exits 3 'no such data set' "$DTRAIN" "$config" run.name=unstarted data.path="$work/none.tar"
+exits 2 "unstarted: the run did not start: .*/unstarted/log says why" "$DTRAIN" eval "$work/runs/unstarted"
 exits 3 'more than the limit of 1000000; data.max_pixels' "$DTRAIN" "$config" run.name=low data.max_pixels=1000000
 echo passed
