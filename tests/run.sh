@@ -100,5 +100,6 @@ fi
 if [ "$what" = all ]; then
     tests/arm/run.sh
     tests/arm/cuda.sh || [ $? = 77 ]
+    tests/arm/wheel.sh || [ $? = 77 ]
 fi
 run_suite build

@@ -1,7 +1,8 @@
 # Source this behind small_run.sh: root folders of other Debians and Ubuntus, in which tests run. Skips the test that has
 # no namespaces or is not root.
 #   make_root SUITE DIR      makes DIR of nothing but apt; the test is skipped where the archive cannot be reached.
-#                            DEBIAN_MIRROR and UBUNTU_MIRROR name other archives
+#                            DEBIAN_MIRROR and UBUNTU_MIRROR name other archives, ROOT_ARCH another architecture, which
+#                            needs its emulator (arm/wheel.sh)
 #   in_root DIR COMMAND …    runs COMMAND with DIR as its root and the source as /src. Mounts are of a namespace of the
 #                            command's own: none is left when a folder is removed
 PATH+=:/usr/sbin:/sbin
@@ -13,7 +14,7 @@ make_root() {
     case $1 in # Debian has no keys of Ubuntu's
         noble | jammy) archive="deb [trusted=yes] ${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu} $1 main universe" ;;
     esac
-    mmdebstrap --quiet --mode=root --variant=minbase --include=apt "$1" "$2" "$archive" >"$work/log" 2>&1 ||
+    mmdebstrap --quiet --mode=root --arch="${ROOT_ARCH:-$(dpkg --print-architecture)}" --variant=minbase --include=apt "$1" "$2" "$archive" >"$work/log" 2>&1 ||
         { tail -n 3 "$work/log"; echo "skipped: no $1 from its archive"; exit 77; }
     cp /etc/resolv.conf "$2/etc/" 2>/dev/null || true
 }
