@@ -147,12 +147,8 @@ bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
 }
 
 size_t dt_memory_excess_bytes(const dt_open_run *r, dt_graph *g) {
-    const size_t n_bytes = memory_report_activation_bytes(r, g);
-    size_t free_bytes = 0, total_bytes = 0;
-    memory_report_find_room(r, &free_bytes, &total_bytes);
-    // what other processes have of a device may be free again
-    const bool excess = n_bytes / 2 > (r->backend->device ? total_bytes : free_bytes);
-    return excess ? n_bytes + dt_memory_reserve_bytes(r->backend) : 0;
+    const size_t n_bytes = r->backend->device ? 0 : memory_report_activation_bytes(r, g);
+    return n_bytes / 2 > dt_memory_free_bytes(r) ? n_bytes : 0;
 }
 
 // Room for the code that a library generates, and for what else a library allocates.

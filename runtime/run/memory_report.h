@@ -24,7 +24,8 @@ size_t dt_memory_reserve_bytes(dt_backend *b);
 // Whether dt_memory_check will pass.
 bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r);
 // Of a graph that has no plan, by the values that live at once (passes/recompute.c counts them, a few per cent above what a
-// plan takes): whether its activations may fit, and their bytes where these are more than twice the free memory, else 0.
+// plan takes): whether its activations may fit, and their bytes where these are more than twice the host's free memory, else 0. A
+// device plans by sizes alone, so 0.
 bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g);
 size_t dt_memory_excess_bytes(const dt_open_run *r, dt_graph *g);
 // DT_E_USAGE where there is such an excess. Called before plans, for which libraries generate code: oneDNN 2.6 takes minutes
