@@ -139,10 +139,15 @@ static double each(double seconds) {
     return seconds > 0 ? 1 / seconds : 0;
 }
 
+// Decimals of a rate: images of many megapixels come slower than one a second.
+static int decimals(double rate) {
+    return rate < 10 ? 2 : 0;
+}
+
 static void print_stage(const bench *b, const char *name, dt_stage k, double alone_s) {
     const dt_stage_stats *x = &b->before.stage[k], *y = &b->after.stage[k];
     double seconds = b->after.at_s - b->before.at_s, threads = y->threads > 0 ? y->threads : 1;
-    printf("%-9s %10.0f %10.1f %9d %8.0f %%\n", name, each(alone_s), alone_s * 1e6, y->threads,
+    printf("%-9s %10.*f %10.1f %9d %8.0f %%\n", name, decimals(each(alone_s)), each(alone_s), alone_s * 1e6, y->threads,
            100 * (y->busy_s - x->busy_s) / (seconds * threads));
 }
 
@@ -168,7 +173,8 @@ static void data_bench_print_text(const bench *b) {
     print_stage(b, "read", DT_STAGE_READ, t->read_s);
     print_stage(b, "decode", DT_STAGE_DECODE, t->decode_s - t->read_s);
     print_stage(b, "augment", DT_STAGE_AUGMENT, t->augment_s - t->decode_s);
-    printf("%-9s %10.0f %10.1f\n", "together", each(t->augment_s), t->augment_s * 1e6);
+    const double alone = each(t->augment_s);
+    printf("%-9s %10.*f %10.1f\n", "together", decimals(alone), alone, t->augment_s * 1e6);
     printf("%-9s %10.0f %10.1f   (a sample of %.0f KB within memory)\n\n", "copy", each(b->copy_s), b->copy_s * 1e6,
            t->sample_bytes / 1e3);
     printf("queues over %d s\n", b->seconds);
@@ -177,18 +183,19 @@ static void data_bench_print_text(const bench *b) {
     printf("\nbatch     %d samples every %.2f ms, max %.2f ms; waited for %.2f ms, max %.2f ms\n", b->micro_batch,
            1e3 * data_bench_mean(b->interval_s, b->n_batches - 1), 1e3 * b->most_interval_s,
            1e3 * data_bench_mean(b->wait_s, b->n_batches), 1e3 * b->most_wait_s);
-    printf("pipeline  %.0f %s/s, %.1f MB/s read; %d workers, %d readers%s, %d batches in "
+    printf("pipeline  %.*f %s/s, %.1f MB/s read; %d workers, %d readers%s, %d batches in "
            "the ring; "
            "cache %s\n",
-           v->rate, b->facts.members == DT_MEMBERS_AUDIO ? "segments" : "samples", v->rate * t->bytes / 1e6,
-           b->after.n_workers, b->after.n_readers,
+           decimals(v->rate), v->rate, b->facts.members == DT_MEMBERS_AUDIO ? "segments" : "samples",
+           v->rate * t->bytes / 1e6, b->after.n_workers, b->after.n_readers,
            b->after.reading_ahead ? "" : " (unused: reads do not wait for the disk)", b->after.ring_slots,
            DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
-    printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores, b->facts.cores * each(t->augment_s));
+    printf("limit     one thread x %d cores %.*f samples/s\n", b->facts.cores, decimals(alone), b->facts.cores * alone);
     dt_text_printf(stdout, "verdict   %s: %s\n", v->bound, v->what);
     if (*v->advice) printf("advice    %s\n", v->advice);
     if (*v->change)
-        printf("change    %s   (predicted %.0f samples/s, %.2f x)\n", v->change, v->predicted, v->predicted / v->rate);
+        printf("change    %s   (predicted %.*f samples/s, %.2f x)\n", v->change, decimals(v->predicted), v->predicted,
+               v->predicted / v->rate);
     if (b->tune)
         printf("tuned     %d changes kept: data.workers=%d data.readers=%d data.prefetch=%d\n", b->tuner.n_changes,
                b->after.n_workers, b->after.n_readers, b->after.ring_slots);
