@@ -29,8 +29,8 @@ in_root "$maker" sh -c "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt
 # the cross compiler below /opt/cross, and what it loads
 tar -C / -c usr/bin/aarch64-linux-gnu-{gcc,gcc-12,as,ld,ld.bfd} usr/lib/gcc-cross usr/aarch64-linux-gnu | tar -x -C "$maker/opt/cross"
 ln -s /opt/cross/usr/aarch64-linux-gnu "$maker/usr/aarch64-linux-gnu"
-ldd /usr/lib/gcc-cross/aarch64-linux-gnu/*/{cc1,collect2} /usr/aarch64-linux-gnu/bin/{as,ld} 2>/dev/null |
-    grep -o '/lib[^ ]*' | sort -u | while read -r file; do install -D "$file" "$maker$file"; done
+ldd /usr/lib/gcc-cross/aarch64-linux-gnu/*/{cc1,collect2} /usr/aarch64-linux-gnu/bin/{as,ld} |
+    awk '/=> \// {print $3} /^[ \t]*\/lib/ {print $1}' | sort -u | while read -r file; do install -D "$file" "$maker$file"; done
 printf '#!/bin/sh\nexec /opt/cross/usr/bin/aarch64-linux-gnu-gcc --sysroot=/ "$@" -L/usr/lib/aarch64-linux-gnu\n' >"$maker/usr/local/bin/cross-gcc"
 chmod +x "$maker/usr/local/bin/cross-gcc"
 git archive HEAD | tar -x -C "$maker/opt/dtrain"
