@@ -11,7 +11,7 @@ sanitized && { echo "skipped: a wheel is a release build"; exit 77; }
 mkdir "$work/wheels"
 suites=(trixie bookworm) few=() steps=(train.max_steps=6 device.time_engines=false checkpoint.every="2 steps") platforms=() variables=(OMP_WAIT_POLICY=passive)
 if [ "${ROOT_ARCH:-}" = arm64 ]; then
-    suites=(trixie) few=(--subjects 6 --impressions 10) steps+=(train.global_batch=4 train.micro_batch=1)
+    suites=(trixie) few=(--subjects 6 --impressions 10) steps+=(train.global_batch=4 train.micro_batch=1 "data.fields.iris.size=[60, 80]" "data.fields.fingerprint.size=[32, 34]")
     platforms=(--only-binary=:all: --platform manylinux_2_28_aarch64)
     variables+=(MPIR_CVAR_CH4_CMA_ENABLE=0 OMPI_MCA_smsc=^cma) # qemu has no process_vm_readv
 fi
