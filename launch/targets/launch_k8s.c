@@ -336,7 +336,7 @@ static dt_status launch_k8s_run(const dt_cli_words *w) {
     dt_status st = launch_k8s_read_options(&j, w);
     if (st == DT_OK) st = make_manifests(&j, w, &manifests);
     if (st == DT_OK && !w->options[IMAGE] && strstr(manifests, "registry.example.com/"))
-        dt_warn("--image is missing, and the overlay's registry.example.com/dtrain is a placeholder: give the image "
+        dt_warn("--image is missing, and the overlay's registry.example.com/dtrain is an example: give the image "
                 "that you pushed");
     if (st == DT_OK && w->options[PRINT])
         fputs(manifests, stdout);

@@ -244,7 +244,7 @@ PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --template "$work
 [ -e "$work/mine/kustomization.yaml" ] && [ -z "$(find "$work" -maxdepth 1 -name 'dtrain-*')" ] || fail "the job's folder stays, or links took along what they lead to"
 sed 's/name: fusion, seed/seed/' configs/fusion.yaml >"$work/unnamed.yaml" # named after the file, which is config.yaml in the pod
 "$DTRAIN" launch k8s --namespace ml --print "$work/unnamed.yaml" >"$work/unnamed" 2>"$work/log" || fail "exit $?"
-grep -q 'warning: --image is missing' "$work/log" || fail "no warning of the placeholder: $(cat "$work/log")"
+grep -q 'warning: --image is missing' "$work/log" || fail "no warning of the image of the example: $(cat "$work/log")"
 grep -qE 'run\.name=\\?"unnamed\\?"' "$work/unnamed" || fail "no name of the run: $(grep config.yaml "$work/unnamed")"
 for manifest in k8s/base/mpijob.yaml k8s/trainer/runtime.yaml; do
     grep -qF "{name: DTRAIN_FINAL, $(cat "$work/out")}" $manifest || fail "$manifest has other final codes than $(cat "$work/out")"
